@@ -28,7 +28,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.shouldReport(ctx, &e) || r.Code == wire.CodeOfferUnusable && !allowRepeat(p.repeats.messages, &e) {
+		if !p.shouldReport(ctx, &e, r.Code == wire.CodeOfferUnusable) {
 			return r
 		}
 		p.cfg.Emit(e)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"muster/internal/limit"
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
 )
@@ -22,13 +21,14 @@ const (
 	// allSources is the limit of all sources, in limits of one: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
-	// Reports of refused attempts, per source; allReports is the limit of all, in limits of one.
-	reportsPerSecond = 10
+	// Reports of refusals, per source; allReports is the limit of all, in limits of one. A report is an event of 500
+	// bytes and a line in the log: at ten a second, the events of two days are kept.
+	reportsPerSecond = 2
 	reportsAtOnce    = 100
 	allReports       = 5
 )
 
-// A Budget bounds failed checks, and reports about unauthenticated senders, by source address ([limit.Source]). It is
+// A Budget bounds failed checks, and reports about refusals, by source address ([limit.Source]). It is
 // safe for concurrent use. Tokens verified before cost nothing, so an attack delays only new tokens.
 type Budget struct {
 	checks  *limit.Keyed[netip.Prefix]
@@ -85,16 +85,15 @@ func (b *Budget) Sources() int {
 	return max(b.reports.Len(), b.checks.Len())
 }
 
-func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event) bool {
-	if e.Code == wire.CodePaused {
-		return p.repeats.paused.Allow()
-	}
-	if e.Type != events.Attempt {
-		return true
+// shouldReport bounds the reports about refused requests: by node if its key is on record, else by address, since token
+// holders can invent names.
+func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event, onRecord bool) bool {
+	if onRecord {
+		return allowRepeat(p.repeats.messages, e)
 	}
 	leftOut, ok := p.cfg.Budget.Report(e.Source)
 	if e.LeftOut = leftOut; leftOut > 0 {
-		p.cfg.Log.WarnContext(ctx, "refused attempts not reported", "left_out", leftOut)
+		p.cfg.Log.WarnContext(ctx, "refusals not reported", "source", e.Source, "left_out", leftOut)
 	}
 	return ok
 }

@@ -141,7 +141,7 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
-	told := a.notePending(r)
+	r, told := a.notePending(ctx, r)
 	e := RefusalEvent(r, a.moment(), a.source.Address)
 	e.Reason, e.Attempt = string(a.reason), a.id
 	if a.token != nil {
@@ -153,7 +153,7 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	if told {
 		return r
 	}
-	if !a.shouldReport(ctx, &e) || a.fromNamedNode() && !allowRepeat(a.repeats.messages, &e) {
+	if !a.shouldReport(ctx, &e, a.fromNamedNode()) {
 		return r
 	}
 	a.cfg.Emit(e)

@@ -1,6 +1,8 @@
 package provisioner
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"muster/provisioner/waiting"
@@ -10,10 +12,29 @@ import (
 	"muster/provisioner/trust"
 )
 
-// notePending lists the attempt, sets its retry time, and returns whether an event about it was sent lately. Concealed
-// refusals are noted too, so that they take as long. Pending nodes ask for days: an event for each request would
-// displace the rest.
-func (a *attempt) notePending(r *Refusal) (said bool) {
+// notePending lists the attempt, sets its retry time, and returns whether an event about it was sent lately. A node
+// that would get "approval_pending" without being listed gets "busy": no operator could see it. Concealed refusals are
+// noted too, so that they take as long. Pending nodes ask for days: an event for each request would displace the rest.
+func (a *attempt) notePending(ctx context.Context, r *Refusal) (_ *Refusal, said bool) {
+	if !a.isPending(r) {
+		return r, false
+	}
+	as := r.public()
+	mustList := as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken
+	w := a.pendingKey(r)
+	again, said, err := a.pending.Note(ctx, w, !mustList, func() { w.Facts = a.shown.Shown(a.request.Facts) })
+	if mustList && r.After == 0 {
+		r.After = again
+	}
+	if mustList && err != nil {
+		busy := refuse(r.Node, wire.CodeBusy, fmt.Errorf("%s, but not on the pending list: %w", r.Code, err))
+		busy.After = again
+		return busy, false
+	}
+	return r, said
+}
+
+func (a *attempt) isPending(r *Refusal) bool {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
 	case wire.CodeIdentityRevoked:
@@ -23,9 +44,10 @@ func (a *attempt) notePending(r *Refusal) (said bool) {
 	default:
 		return false
 	}
-	if a.csr == nil || a.token == nil {
-		return false
-	}
+	return a.csr != nil && a.token != nil
+}
+
+func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 	w := &waiting.Key{
 		Schema:     waiting.Schema,
 		Identity:   a.identity,
@@ -49,13 +71,11 @@ func (a *attempt) notePending(r *Refusal) (said bool) {
 			w.Reasons = append(w.Reasons, events.Scrub(why))
 		}
 	}
-	now := a.now()
-	again, said := a.pending.Note(w, now, func() { w.Facts = a.shown.Shown(a.request.Facts) })
-	if as := r.public(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
-		r.After = again
-	}
-	return said
+	return w
 }
+
+// Pending returns the pending keys as this process knows them.
+func (p *Provisioner) Pending() *waiting.List { return p.pending }
 
 // namesOf is for operators only; no certificate gets these names.
 func namesOf(a *attempt) []string {

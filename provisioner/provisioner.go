@@ -180,7 +180,7 @@ func New(cfg Config) *Provisioner {
 	if cfg.CRL.Listed == nil {
 		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
 	}
-	pending := waiting.NewList(cfg.Store, cfg.Log)
+	pending := waiting.NewList(cfg.Store, cfg.Log, cfg.Now)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg:     cfg,
@@ -228,7 +228,7 @@ func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(tim
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
 	p.cfg.Meter.Rejected(code)
-	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e) {
+	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e, false) {
 		p.cfg.Emit(e)
 		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)
 	}

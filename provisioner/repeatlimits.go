@@ -3,8 +3,6 @@ package provisioner
 import (
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"muster/internal/limit"
 	"muster/provisioner/events"
 )
@@ -19,7 +17,6 @@ const (
 type repeatLimits struct {
 	replies  *limit.Keyed[string] // certificate returned again
 	messages *limit.Keyed[string] // repeated confirmations, unusable offers, refused renewals
-	paused   *rate.Limiter        // of all nodes together
 }
 
 func newRepeatLimits(now func() time.Time) repeatLimits {
@@ -34,7 +31,6 @@ func newRepeatLimits(now func() time.Time) repeatLimits {
 			Burst:     messagesBurst,
 			Now:       now,
 		}),
-		paused: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 	}
 }
 

@@ -21,6 +21,9 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
 	p.watcher.watchAllowsAll(ctx)
+	if err := p.pending.Read(ctx); err != nil {
+		return fmt.Errorf("pending list: %w", err)
+	}
 	// Not a wrong clock: an operator must be able to connect and accept it.
 	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) {
 		return fmt.Errorf("CRL: %w", err)

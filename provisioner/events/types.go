@@ -37,10 +37,11 @@ var Types = []Meaning{
 		slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
 	{Refused, "A request with a valid token or certificate was refused. The node is the name in the request, which " +
 		"need not be the sender: a token may be valid for many names. A pending key is reported every ten minutes; " +
-		"`muster node pending` counts its requests. During a pause ten refusals a second are reported, busy answers " +
-		"never; metrics count all. With code offer_unusable the node cannot use its certificate or configuration: " +
-		"the cause is the node's text, reported once an hour. The first 20 refused renewals and offer_unusable of a " +
-		"node are reported, then one every half minute; left_out counts the rest.",
+		"`muster node pending` counts its requests. The first 100 refusals of an address are reported, then two a " +
+		"second; of all addresses together five times as many. Refused renewals and offer_unusable are counted by " +
+		"node: 20, then one every half minute. left_out counts the rest. Answers of an overloaded provisioner are " +
+		"not reported; metrics count all. With code offer_unusable the node cannot use its certificate or " +
+		"configuration: the cause is the node's text, reported once an hour.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out"}, fromToken)},
 	{Attempt, "A connection, or a request without valid credentials, was refused. The node is only claimed. If " +
 		"serial is set, the node showed its own certificate to a broker of the fleet and was not admitted.",

@@ -103,6 +103,8 @@ func approvable(w *waiting.Key) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
 		return errKeepsName(w.Identity, w.KeyHash)
+	case wire.CodeIdentityRevoked:
+		return errNameRevoked(w.Identity)
 	case wire.CodeDeferred:
 		return fmt.Errorf("%w: the policy defers the node and does not ask for approval: %s",
 			trust.ErrState, strings.Join(w.Reasons, "; "))
@@ -113,6 +115,11 @@ func approvable(w *waiting.Key) error {
 func errKeepsName(id wire.Identity, keyHash string) error {
 	return fmt.Errorf("%w: the name belongs to another key; if the machine was reinstalled and its log has this key, "+
 		"run `muster node grant %s --fingerprint %s`", trust.ErrState, id, keyHash)
+}
+
+func errNameRevoked(id wire.Identity) error {
+	return fmt.Errorf("%w: the name is revoked; run `muster node retire %s` first, which frees the name",
+		trust.ErrState, id)
 }
 
 // Reject refuses a key until it is approved or forgotten, even if policy, allow-list or token admit it. The error is
@@ -268,8 +275,7 @@ func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 	code, err := k.foresee(ctx, a)
 	switch code {
 	case wire.CodeIdentityRevoked:
-		return fmt.Errorf("%w: the name is revoked; run `muster node retire %s` first, which frees the name",
-			trust.ErrState, a.Identity)
+		return errNameRevoked(a.Identity)
 	case wire.CodeIdentityTaken:
 		return errKeepsName(a.Identity, a.KeyHash)
 	}

@@ -49,13 +49,18 @@ func (k *Keys) Waiting(ctx context.Context, id wire.Identity) ([]*waiting.Key, e
 	}
 	still := make([]*waiting.Key, 0, len(list))
 	for _, w := range list {
+		k.provisioner.Pending().Update(w.Key)
 		over, err := k.over(ctx, w.Key, len(list) <= fewWaiting)
 		if err != nil {
 			return nil, err
 		}
 		if !over {
 			still = append(still, w.Key)
-		} else if err := k.store.DropWaiter(ctx, w.Identity, w.KeyHash, w.at); err != nil {
+			continue
+		}
+		err = k.store.DropWaiter(ctx, w.Identity, w.KeyHash, w.at)
+		k.provisioner.Pending().Forget(w.Holder())
+		if err != nil {
 			k.log.WarnContext(ctx, "key no longer waits but is still on the pending list",
 				"node", w.Identity, "key", w.KeyHash, "err", err)
 		}
@@ -80,7 +85,7 @@ func (k *Keys) over(ctx context.Context, w *waiting.Key, few bool) (bool, error)
 }
 
 // Count returns the length of the pending list.
-func (k *Keys) Count(ctx context.Context) (int, error) { return k.store.CountWaiters(ctx) }
+func (k *Keys) Count() int { return k.provisioner.Pending().Len() }
 
 // Rejected returns the rejections in force, oldest first.
 func (k *Keys) Rejected() []*orders.Answer { return k.logs.Answers.Rejected() }

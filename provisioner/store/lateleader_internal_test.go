@@ -51,12 +51,10 @@ func TestRequestsAreRepeatedUntilALeaderAnswers(t *testing.T) {
 	t.Parallel()
 	w := &waiting.Key{Schema: waiting.Schema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
 	for name, question := range map[string]func(context.Context, *Store) error{
-		"how many wait": func(ctx context.Context, s *Store) error {
-			_,
-				err := s.CountWaiters(ctx)
+		"whether a key waits": func(ctx context.Context, s *Store) error {
+			_, _, err := s.Waiter(ctx, w.Identity, w.KeyHash)
 			return err
 		},
-		"whether one more waits": func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
 		"to drop a pending key": func(ctx context.Context,
 			s *Store) error {
 			return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1)

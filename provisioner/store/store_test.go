@@ -428,7 +428,8 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 			persist = jetstream.AsyncPersistMode
 		}
 		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist ||
-			c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
+			c.Retention != jetstream.LimitsPolicy ||
+			(c.Discard == jetstream.DiscardNew) != (name == "MUSTER_WAITING") {
 			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge,
 				c.Storage, c.NoAck, c.Retention, c.Discard)
 		}

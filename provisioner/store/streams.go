@@ -119,12 +119,13 @@ func durableConfigs(direct bool) []jetstream.StreamConfig {
 
 func stateConfigs(direct bool, capped func(bytes, share int64) int64) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		// The oldest pending keys are dropped; their nodes ask again.
+		// A full stream refuses new pending keys: no node can displace another node's key.
 		{
 			Name:              streamWaiting,
 			Subjects:          []string{subjectWaiting + ">"},
 			MaxMsgsPerSubject: 1,
 			MaxBytes:          capped(maxWaitingBytes, 32),
+			Discard:           jetstream.DiscardNew,
 			AllowDirect:       direct,
 			Description:       "one subject per key that waits for an identity",
 		},

@@ -19,11 +19,8 @@ const (
 	subjectWaiting = "muster.waiting." // + identity + key hash
 )
 
-// A pending key has about 1 KiB.
-const (
-	maxWaitingBytes = 128 << 20
-	maxWaitingKeys  = 16 // of one identity
-)
+// A pending key has about 1 KiB, and package waiting bounds their number.
+const maxWaitingBytes = 128 << 20
 
 func keySubject(prefix string, id wire.Identity, keyHash string) string {
 	return prefix + id.SubjectToken() + "." + keyHash
@@ -42,20 +39,10 @@ func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash stri
 	return w, revision, nil
 }
 
-// PutWaiter implements [waiting.Store]. Concurrent provisioners may each exceed the limit by one key.
+// PutWaiter implements [waiting.Store].
 func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
-	}
-	if after == 0 {
-		info, err := s.info(ctx, streamWaiting,
-			jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
-		if err != nil {
-			return fmt.Errorf("count pending keys of %q: %w", w.Identity, err)
-		}
-		if len(info.State.Subjects) >= maxWaitingKeys {
-			return fmt.Errorf("write pending key of %q: %w: limit %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
-		}
 	}
 	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {
 		return fmt.Errorf("write pending key of %q: %w", w.Identity, err)
@@ -104,15 +91,4 @@ func decode(data []byte, dst checker) error {
 		return err
 	}
 	return dst.Check()
-}
-
-// CountWaiters implements [waiting.Store].
-func (s *WaiterStore) CountWaiters(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	info, err := s.info(ctx, streamWaiting)
-	if err != nil {
-		return 0, fmt.Errorf("count pending keys: %w", err)
-	}
-	return int(info.State.Msgs), nil
 }

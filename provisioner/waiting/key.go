@@ -30,7 +30,7 @@ type Key struct {
 	KeyHash  string        `json:"key_hash"` // [ca.KeyHash]
 	KeyType  string        `json:"key_type"`
 
-	// Code is [wire.CodeApprovalPending], [wire.CodeDeferred] or [wire.CodeIdentityTaken].
+	// Code is [wire.CodeApprovalPending], [wire.CodeDeferred], [wire.CodeIdentityTaken] or [wire.CodeIdentityRevoked].
 	Code    wire.Code `json:"code"`
 	Reasons []string  `json:"reasons,omitempty"` // the policy's
 
@@ -48,12 +48,22 @@ type Key struct {
 	Agent      string       `json:"agent,omitempty"`
 	Policy     string       `json:"policy,omitempty"` // digest
 
-	Since     time.Time `json:"since"`      // first request
-	LastAsked time.Time `json:"last_asked"` // to within a minute
-	Asked     int       `json:"asked"`      // number of requests, up to a minute old
+	// In the store, LastAsked and Asked are up to a minute old; see [List.Update].
+	Since     time.Time `json:"since"`          // first request
+	LastAsked time.Time `json:"last_asked"`     // last request
+	Asked     int       `json:"asked"`          // number of requests
+	Gone      bool      `json:"gone,omitempty"` // no request for [GoneAfter]; not in the store
 }
 
-func (w *Key) holder() Holder { return Holder{w.KeyHash, w.Identity} }
+// Holder returns the key and its identity.
+func (w *Key) Holder() Holder { return Holder{w.KeyHash, w.Identity} }
+
+// brief returns a copy of what the shares and the times of the list need.
+func (w *Key) brief() *Key {
+	b := *w
+	b.Reasons, b.Names, b.Facts = nil, nil, nil
+	return &b
+}
 
 // Check returns what is invalid.
 func (w *Key) Check() error {
@@ -69,24 +79,21 @@ func (w *Key) Check() error {
 	return nil
 }
 
-// ErrTooMany means that too many keys wait for the identity; this one is not listed.
-var ErrTooMany = errors.New("too many keys wait for this name")
+// ErrTooMany means that a share of the list is used up, and the key is not on the list.
+var ErrTooMany = errors.New("too many pending nodes")
 
-// A Store keeps pending keys for all provisioners. At its limit it drops the oldest.
+// A Store keeps pending keys for all provisioners. At its limit it refuses new ones.
 type Store interface {
 	// Waiter returns the entry of a key, or nil and 0.
 	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Key, trust.Revision, error)
 
-	// PutWaiter writes an entry under compare-and-set. The error is [trust.ErrConflict] after another write, or
-	// [ErrTooMany].
+	// PutWaiter writes an entry under compare-and-set, and returns after the acknowledgement. The error is
+	// [trust.ErrConflict] after another write, or [trust.ErrStoreFull].
 	PutWaiter(ctx context.Context, w *Key, after trust.Revision) error
 
 	// DropWaiter removes an entry, unless it was written after the revision upTo: then the key has asked again. A
 	// missing entry is no error; with upTo 0 nothing is removed.
 	DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error
-
-	// CountWaiters returns the number of entries.
-	CountWaiters(ctx context.Context) (int, error)
 
 	// Waiters calls each for every entry, or those of id if not empty, until an error.
 	Waiters(ctx context.Context, id wire.Identity, each func(*Key, trust.Revision) error) error

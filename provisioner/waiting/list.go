@@ -4,22 +4,32 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
+	"muster/jwt"
 )
+
+// GoneAfter is the time without a request after which a key no longer counts as waiting. If its share of the list is
+// full, it gives way to other keys.
+const GoneAfter = time.Hour
 
 // A pending node asks every 3 to 20 s.
 const (
-	writeInterval = time.Minute // between writes of one entry
-	queueLength   = 1024        // more are dropped until the next request
-	writeTimeout  = 15 * time.Second
-	eventInterval = 10 * time.Minute // interval of events about a pending key
-	maxTries      = 8                // to write an entry under compare-and-set
-	maxKeys       = 100_000          // keys in memory; at the limit all are dropped
+	minWrite     = 1500 * time.Millisecond // between writes of one entry
+	maxWrite     = time.Minute
+	writeRate    = 20   // entries written again per second, of all keys
+	queueLength  = 1024 // removals and concealed entries; more are dropped until the next request
+	writeTimeout = 5 * time.Second
+	readInterval = 15 * time.Second // between readings of the entries of other provisioners
+	readTimeout  = 30 * time.Second
+	maxTries     = 8 // to write an entry under compare-and-set
+
+	eventInterval = 10 * time.Minute // of events about a pending key
 )
 
 // A few pending nodes ask often, since an operator may be watching. With more, the interval grows up to MaxRetry:
@@ -40,21 +50,30 @@ type Holder struct {
 	Identity wire.Identity
 }
 
-// A List writes pending keys in the background, so that a slow store delays no node. It is safe for concurrent use.
-// Entries that a crash loses are written at the next requests.
+// A List keeps the pending keys within their shares. Each provisioner reads the entries that the rest has written every
+// readInterval; until then, several provisioners together can exceed a share. It is safe for concurrent use.
 type List struct {
 	store Store
 	log   *slog.Logger
+	now   func() time.Time
 	queue chan note
 
-	mu   sync.Mutex
-	keys map[Holder]*keyState // guarded by mu
+	mu      sync.Mutex
+	keys    map[Holder]*keyState // guarded by mu
+	sources map[netip.Prefix]int // guarded by mu: number of keys
+	tokens  map[jwt.TokenID]int  // guarded by mu: number of keys
+	removed int                  // guarded by mu: counts removals
 }
 
+// A keyState is an entry, or one that is being written.
 type keyState struct {
-	asked        int       // requests since the last write
-	noted        time.Time // last queued
-	listed       *Key      // last entry queued
+	*Key              // without facts, names and reasons; as of the last request
+	stored  wire.Code // in the store; empty if the entry is due
+	kept    bool      // it is in the store
+	writing int       // writes in progress
+	written time.Time // last write of this process
+	unsaved int       // requests since then
+
 	reported     time.Time // last event
 	reportedCode wire.Code // code of that event
 }
@@ -62,75 +81,122 @@ type keyState struct {
 // A note is an entry to write or remove.
 type note struct {
 	waiter *Key
-	gone   bool
+	state  *keyState      // nil: remove the entry
 	upTo   trust.Revision // remove only what was written by then; 0: anything
 }
 
-// NewList returns a list. Nothing is written before Run.
-func NewList(store Store, log *slog.Logger) *List {
+// NewList returns an empty list. Call [List.Read] before [List.Note].
+func NewList(store Store, log *slog.Logger, now func() time.Time) *List {
 	return &List{
-		store: store,
-		log:   log,
-		queue: make(chan note, queueLength),
-		keys:  make(map[Holder]*keyState),
+		store:   store,
+		log:     log,
+		now:     now,
+		queue:   make(chan note, queueLength),
+		keys:    make(map[Holder]*keyState),
+		sources: make(map[netip.Prefix]int),
+		tokens:  make(map[jwt.TokenID]int),
 	}
 }
 
-// Note counts a request of a pending key. If its entry is due, finish completes it and Note queues it. Revoked names
-// are not listed. Note does not block. It returns the retry time, and whether an event about the key was sent lately.
-func (ws *List) Note(w *Key, now time.Time, finish func()) (again time.Duration, reported bool) {
+// Note counts a request of a pending key. If its entry is due, finish completes it, and Note returns after the store
+// has acknowledged it. Without an error the key is on the list. The error is [ErrTooMany] if a share is used up. If
+// later, the entry is written in the background, perhaps never. It returns the retry time, and whether an event about
+// the key was sent lately.
+func (ws *List) Note(ctx context.Context, w *Key, later bool, finish func()) (again time.Duration, reported bool,
+	err error) {
+	now := ws.now()
+	asked := now.UTC().Truncate(time.Second)
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	s := ws.keys[w.holder()]
-	if s == nil {
-		if len(ws.keys) >= maxKeys {
-			ws.keys = make(map[Holder]*keyState)
-		}
-		s = &keyState{}
-		ws.keys[w.holder()] = s
-	}
-	s.asked++
-	if reported = s.reportedCode == w.Code && now.Sub(s.reported) < eventInterval &&
-		!now.Before(s.reported); !reported {
-		s.reported, s.reportedCode = now, w.Code
-	}
 	again = retryAfter(len(ws.keys))
-	if w.Code == wire.CodeIdentityRevoked {
-		return again, reported
+	s, err := ws.enter(w)
+	if err != nil {
+		ws.mu.Unlock()
+		return MaxRetry, false, err
 	}
-	if s.listed != nil && s.listed.Code == w.Code && s.listed.Token == w.Token && s.listed.Source == w.Source &&
-		s.listed.FactsBytes == w.FactsBytes && now.Sub(s.noted) < writeInterval && !now.Before(s.noted) {
-		return again, reported
+	reported = s.wasReported(w.Code, now)
+	due := s.isDue(w, len(ws.keys), now)
+	s.unsaved++
+	s.Code, s.LastAsked = w.Code, asked
+	if due {
+		w.Asked, s.unsaved = s.unsaved, 0
+		s.writing++
+		s.written = now
+	}
+	ws.mu.Unlock()
+	if !due {
+		return again, reported, nil
 	}
 	finish()
-	w.Asked, w.Since, w.LastAsked = s.asked, now, now
-	select {
-	case ws.queue <- note{waiter: w}:
-		s.asked, s.noted, s.listed = 0, now, w
-	default: // comes again
+	w.Since, w.LastAsked = asked, asked
+	n := note{waiter: w, state: s}
+	if later {
+		select {
+		case ws.queue <- n:
+		default:
+			ws.finish(n, errQueue)
+		}
+		return again, reported, nil
 	}
-	return again, reported
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return again, reported, ws.write(ctx, n)
 }
 
-// Gone removes a key that was admitted; unless sure, only if this process noted it. Readers of the list remove the
+var errQueue = errors.New("too many entries at once")
+
+func (s *keyState) wasReported(code wire.Code, now time.Time) bool {
+	if s.reportedCode == code && now.Sub(s.reported).Abs() < eventInterval {
+		return true
+	}
+	s.reported, s.reportedCode = now, code
+	return false
+}
+
+// isDue reports whether to write the entry of a key that asks as w, with that many keys on the list.
+func (s *keyState) isDue(w *Key, keys int, now time.Time) bool {
+	interval := min(max(time.Duration(keys)*time.Second/writeRate, minWrite), maxWrite)
+	if s.stored != w.Code || s.FactsBytes != w.FactsBytes {
+		interval = minWrite
+	}
+	return !s.kept || now.Sub(s.written).Abs() >= interval
+}
+
+// enter returns the state of a key, which takes a place in the shares of its address and its token. A key that moved
+// keeps its old place if the new share is used up. The caller holds mu.
+func (ws *List) enter(w *Key) (*keyState, error) {
+	s := ws.keys[w.Holder()]
+	if s != nil && s.Source == w.Source && s.Token == w.Token {
+		return s, nil
+	}
+	if s != nil {
+		ws.count(s.Key, -1)
+	}
+	err := ws.room(w)
+	switch {
+	case s == nil && err != nil:
+		return nil, err
+	case s == nil:
+		s = &keyState{Key: w.brief()}
+		ws.keys[w.Holder()] = s
+	case err == nil:
+		s.Source, s.Token = w.Source, w.Token
+		s.stored = ""
+	default:
+		w.Source, w.Token = s.Source, s.Token
+	}
+	ws.count(s.Key, 1)
+	return s, nil
+}
+
+// Gone removes a key that was admitted; unless sure, only if this process knows it. Readers of the list remove the
 // rest.
 func (ws *List) Gone(h Holder, sure bool) {
 	ws.mu.Lock()
-	_, known := ws.keys[h]
+	known := ws.keys[h] != nil
+	ws.leave(h)
 	ws.mu.Unlock()
 	if known || sure {
 		ws.remove(h, 0)
-	}
-}
-
-// remove removes an entry unless it was written after upTo; 0 means any.
-func (ws *List) remove(h Holder, upTo trust.Revision) {
-	ws.mu.Lock()
-	delete(ws.keys, h)
-	ws.mu.Unlock()
-	select {
-	case ws.queue <- note{waiter: &Key{Identity: h.Identity, KeyHash: h.Key}, gone: true, upTo: upTo}:
-	default:
 	}
 }
 
@@ -138,60 +204,158 @@ func (ws *List) remove(h Holder, upTo trust.Revision) {
 func (ws *List) Forget(h Holder) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if s := ws.keys[h]; s != nil {
-		*s = keyState{}
+	ws.leave(h)
+}
+
+// Update adds to an entry of the store what this process knows since the last write.
+func (ws *List) Update(w *Key) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if s := ws.keys[w.Holder()]; s != nil {
+		w.Asked += s.unsaved
+		if !s.LastAsked.Before(w.LastAsked) { // else another provisioner knows more
+			w.Code, w.LastAsked = s.Code, s.LastAsked
+		}
+	}
+	w.Gone = ws.now().Sub(w.LastAsked) >= GoneAfter
+}
+
+// Len returns the number of keys on the list.
+func (ws *List) Len() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.keys)
+}
+
+// Read takes over the entries in the store, and gives the places of removed ones back. Gone keys leave crowded shares.
+func (ws *List) Read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	ws.mu.Lock()
+	began, removed := ws.now(), ws.removed
+	ws.mu.Unlock()
+	stored := make(map[Holder]*Key)
+	revisions := make(map[Holder]trust.Revision)
+	if err := ws.store.Waiters(ctx, "", func(w *Key, at trust.Revision) error {
+		stored[w.Holder()], revisions[w.Holder()] = w.brief(), at
+		return nil
+	}); err != nil {
+		return err
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.removed != removed {
+		return nil // the next reading is without the removed keys
+	}
+	for h, s := range ws.keys {
+		if stored[h] == nil && s.writing == 0 && s.written.Before(began) {
+			ws.leave(h)
+		}
+	}
+	for h, w := range stored {
+		s := ws.keys[h]
+		if s == nil {
+			s = &keyState{Key: w}
+			ws.keys[h] = s
+			ws.count(w, 1)
+		}
+		s.kept, s.LastAsked = true, later(s.LastAsked, w.LastAsked)
+	}
+	for h, s := range ws.keys {
+		if began.Sub(s.LastAsked) >= GoneAfter && ws.crowded(s.Key) {
+			ws.leave(h)
+			ws.remove(h, revisions[h])
+		}
+	}
+	return nil
+}
+
+// remove queues the removal of an entry, unless it was written after upTo; 0 means any.
+func (ws *List) remove(h Holder, upTo trust.Revision) {
+	select {
+	case ws.queue <- note{waiter: &Key{Identity: h.Identity, KeyHash: h.Key}, upTo: upTo}:
+	default: // the next reader of the list removes it
 	}
 }
 
-// Run writes until ctx is done. It returns nil.
+// Run writes and reads until ctx is done. It returns nil.
 func (ws *List) Run(ctx context.Context) error {
+	tick := time.NewTicker(readInterval)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-tick.C:
+			if err := ws.Read(ctx); err != nil && ctx.Err() == nil {
+				ws.log.WarnContext(ctx, "pending list not read", "err", err)
+			}
 		case n := <-ws.queue:
 			bounded, cancel := context.WithTimeout(ctx, writeTimeout)
-			err := ws.write(bounded, n)
+			err := ws.carryOut(bounded, n)
 			cancel()
 			if err != nil && ctx.Err() == nil {
-				ws.Forget(n.waiter.holder())
-				level := slog.LevelWarn
-				if errors.Is(err, ErrTooMany) {
-					level = slog.LevelDebug // keys may be invented; each refusal is in the log
-				}
-				ws.log.Log(ctx, level, "pending node not listed", "node", n.waiter.Identity, "err", err)
+				ws.log.WarnContext(ctx, "pending node not listed", "node", n.waiter.Identity, "err", err)
 			}
 		}
 	}
 }
 
+func (ws *List) carryOut(ctx context.Context, n note) error {
+	if n.state != nil {
+		return ws.write(ctx, n)
+	}
+	if n.upTo == 0 {
+		_, at, err := ws.store.Waiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
+		if err != nil && !errors.Is(err, trust.ErrRecord) || at == 0 {
+			return err
+		}
+		n.upTo = at
+	}
+	return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash, n.upTo)
+}
+
+// write returns once the entry is in the store. After a crash the node asks again.
 func (ws *List) write(ctx context.Context, n note) error {
-	if n.gone {
-		if n.upTo == 0 {
-			_, at, err := ws.store.Waiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
-			if err != nil && !errors.Is(err, trust.ErrRecord) || at == 0 {
-				return err
-			}
-			n.upTo = at
-		}
-		return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash, n.upTo)
+	err := trust.ErrConflict
+	for try := 0; try < maxTries && errors.Is(err, trust.ErrConflict); try++ {
+		err = ws.tryWrite(ctx, *n.waiter)
 	}
-	for range maxTries {
-		w := *n.waiter
-		before, after, err := ws.store.Waiter(ctx, w.Identity, w.KeyHash)
-		if err != nil && !errors.Is(err, trust.ErrRecord) {
-			return err
-		}
-		if before != nil {
-			w.Since = before.Since
-			w.Asked += before.Asked
-			if before.LastAsked.After(w.LastAsked) {
-				w.LastAsked = before.LastAsked
-			}
-		}
-		if err := ws.store.PutWaiter(ctx, &w, after); !errors.Is(err, trust.ErrConflict) {
-			return err
-		}
+	ws.finish(n, err)
+	return err
+}
+
+func (ws *List) tryWrite(ctx context.Context, w Key) error {
+	before, after, err := ws.store.Waiter(ctx, w.Identity, w.KeyHash)
+	if err != nil && !errors.Is(err, trust.ErrRecord) {
+		return err
 	}
-	return trust.ErrConflict
+	if before != nil {
+		w.Since, w.Asked = before.Since, w.Asked+before.Asked
+		w.LastAsked = later(w.LastAsked, before.LastAsked)
+	}
+	return ws.store.PutWaiter(ctx, &w, after)
+}
+
+// finish ends a write. A key that is not in the store gives its place back.
+func (ws *List) finish(n note, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	s, h := n.state, n.waiter.Holder()
+	s.writing--
+	if err != nil {
+		s.unsaved += n.waiter.Asked
+	} else {
+		s.kept, s.stored, s.FactsBytes = true, n.waiter.Code, n.waiter.FactsBytes
+	}
+	if !s.kept && s.writing == 0 && ws.keys[h] == s {
+		ws.leave(h)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

@@ -1,8 +1,10 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -27,19 +29,23 @@ func (a *attempt) cloned() bool {
 	return a.record != nil && a.record.Cloned != nil && !a.reason.changesHands()
 }
 
+// Text describes both machines.
+func (c *Cloned) Text() string { return c.Machines[0].String() + ", and " + c.Machines[1].String() }
+
 // A Machine is a host that uses an identity.
 type Machine struct {
 	Boot string `json:"boot"` // boot instance: new at each start of the agent
 
 	// Address is the node's address as the broker sees it, reported by the node; may be "".
 	Address string `json:"address,omitempty"`
+
+	First time.Time `json:"first,omitzero"` // seen by this provisioner
+	Last  time.Time `json:"last,omitzero"`
 }
 
 func (m Machine) String() string {
-	if m.Address == "" {
-		return "boot instance " + m.Boot
-	}
-	return "boot instance " + m.Boot + " at " + m.Address
+	return fmt.Sprintf("boot instance %s at %s, seen from %s to %s", m.Boot, cmp.Or(m.Address, "an unknown address"),
+		m.First.UTC().Format(time.RFC3339), m.Last.UTC().Format(time.RFC3339))
 }
 
 const (
@@ -51,32 +57,26 @@ const (
 	maxBootName = 64
 )
 
-type sighting struct {
-	Machine
-
-	first, last time.Time
-}
-
 // boots has the boot instances of each identity. A machine never returns to an earlier one, so A, B, A means two
 // machines.
 type boots struct {
 	mu   sync.Mutex
-	seen map[wire.Identity][]sighting // guarded by mu; sorted by first
+	seen map[wire.Identity][]Machine // guarded by mu; sorted by First
 }
 
-// observe returns the later machine if an earlier one sends again. It forgets both then, so that a lying node costs one
-// read of the record per [cloneGrace].
-func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
+// observe returns the later machine and the earlier one if that sends again, else nil. It forgets both then, so that a
+// lying node costs one read of the record per [cloneGrace].
+func (b *boots) observe(id wire.Identity, m Machine, now time.Time) *Cloned {
 	if m.Boot == "" || len(m.Boot) > maxBootName {
-		return sighting{}, false
+		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.seen == nil {
-		b.seen = make(map[wire.Identity][]sighting)
+		b.seen = make(map[wire.Identity][]Machine)
 	}
 	all := b.seen[id]
-	i := slices.IndexFunc(all, func(s sighting) bool { return s.Boot == m.Boot })
+	i := slices.IndexFunc(all, func(s Machine) bool { return s.Boot == m.Boot })
 	if i < 0 {
 		if all == nil && len(b.seen) >= maxTracked {
 			for some := range b.seen {
@@ -87,26 +87,28 @@ func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sight
 		if len(all) == maxBoots {
 			all = slices.Delete(all, 0, 1)
 		}
-		b.seen[id] = append(all, sighting{Machine: m, first: now, last: now})
-		return sighting{}, false
+		m.First, m.Last = now, now
+		b.seen[id] = append(all, m)
+		return nil
 	}
-	all[i].last = now
+	all[i].Address, all[i].Last = cmp.Or(m.Address, all[i].Address), now
 	for _, later := range all[i+1:] {
-		if now.Sub(later.first) > cloneGrace {
+		if now.Sub(later.First) > cloneGrace {
 			delete(b.seen, id)
-			return later, true
+			return &Cloned{Machines: [2]Machine{later, all[i]}}
 		}
 	}
-	return sighting{}, false
+	return nil
 }
 
 // NoteMachine notes the sender of a node's message. If two machines use the identity, it marks the record. A crash is
 // harmless: later messages show the clone again. A machine whose identity another key took over is no clone.
 func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machine, serial string) {
-	other, cloned := p.boots.observe(id, m, p.cfg.Now())
-	if !cloned {
+	cloned := p.boots.observe(id, m, p.cfg.Now())
+	if cloned == nil {
 		return
 	}
+	cloned.At = p.now()
 	owner := func(r *Record) bool {
 		return slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
 			return i != nil && i.Serial == serial && slices.Contains(r.Lineage, i.KeyHash)
@@ -115,11 +117,11 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 	for range maxRounds {
 		r, after, err := p.cfg.Store.Record(ctx, id)
 		if err != nil || r == nil || r.Cloned != nil || r.State == StateRevoked || r.State == StateRetired ||
-			!owner(r) || other.last.Before(r.OwnedSince) {
+			!owner(r) || cloned.Machines[0].Last.Before(r.OwnedSince) {
 			return
 		}
 		next := *r
-		next.Cloned = &Cloned{Machines: [2]Machine{other.Machine, m}, At: p.now()}
+		next.Cloned = cloned
 		next.Attempt, next.UpdatedAt = wire.NewID(), next.Cloned.At
 		next.keepSuperseded(r, next.UpdatedAt)
 		err = p.records.publish(ctx, &next, after, nil)
@@ -134,7 +136,7 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 			Type:    events.Cloned,
 			Time:    next.Cloned.At,
 			Node:    string(id),
-			Cause:   other.String() + " and " + m.String(),
+			Cause:   cloned.Text(),
 			Attempt: next.Attempt,
 		}
 		if r.Current != nil {

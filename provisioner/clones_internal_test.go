@@ -39,13 +39,21 @@ func TestAlternatingBootInstancesAreClones(t *testing.T) {
 			t.Parallel()
 			var b boots
 			for i, w := range tt.said {
-				other, cloned := b.observe("web1.example.net", Machine{Boot: w.boot}, start.Add(w.at))
-				want := ""
+				cloned := b.observe("web1.example.net", Machine{Boot: w.boot}, start.Add(w.at))
+				want, got := "", ""
 				if i == len(tt.said)-1 {
 					want = tt.want
 				}
-				if cloned != (want != "") || other.Boot != want {
-					t.Errorf("word %d, of %q: %q, %v, want %q", i, w.boot, other.Boot, cloned, want)
+				if cloned != nil {
+					got = cloned.Machines[0].Boot
+					for _, m := range cloned.Machines {
+						if m.First.Before(start) || m.Last.After(start.Add(w.at)) || m.Last.Before(m.First) {
+							t.Errorf("seen from %v to %v", m.First, m.Last)
+						}
+					}
+				}
+				if got != want {
+					t.Errorf("word %d, of %q: %q, want %q", i, w.boot, got, want)
 				}
 			}
 		})

@@ -5,7 +5,7 @@ import (
 )
 
 // ErrNoRecord means that an identity has never enrolled here.
-var ErrNoRecord = errors.New("no such node")
+var ErrNoRecord = errors.New("no such node has enrolled")
 
 // An OrderError means that an operator's order is invalid; nothing was done.
 type OrderError struct{ Err error }

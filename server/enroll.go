@@ -187,8 +187,11 @@ func (e *enroller) refused(
 func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
-		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`; "+
-			"the node asks again by itself", v.identity, keyHash(key))
+		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`, which says what to "+
+			"do if the name is taken; the node asks again by itself", v.identity, keyHash(key))
+	case wire.CodeDenied:
+		return fmt.Sprintf("ask an operator to run `muster node explain %s`, which shows why and what to do; "+
+			"the node asks again by itself", v.identity)
 	case wire.CodeDeferred:
 		return fmt.Sprintf("nothing: the node asks again by itself; "+
 			"`muster node pending -o wide --prefix %s` shows why the policy deferred it", v.identity)

@@ -74,8 +74,8 @@ func TestNodeQuestions(t *testing.T) {
 	want("node history web1.example.net", `^20\S+Z  applied +certificate [0-9a-f]+`, 0)
 	want("node history db1.example.net", `^20\S+Z  refused +token_identity, `, 0)
 	want("node explain web1.example.net", `^web1\.example\.net is provisioned\.$`, 0)
-	want("node explain web1.example.net", `muster node pending --match web1\.example\.net: if the machine was reinstalled`, 0)
-	want("node explain db1.example.net", `^db1\.example\.net is not known\.$`, 0)
+	want("node explain web1.example.net", `muster node pending --match web1\.example\.net --config \S+: if the machine was reinstalled`, 0)
+	want("node explain db1.example.net", `^db1\.example\.net is not enrolled\.$`, 0)
 	want("node explain db1.example.net", `sign a token whose --identity patterns cover`, 0)
 	want("node explain web9.example.net", `no such node`, 1)
 	want("node grant web1.example.net --expires 15m --fingerprint 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `may be taken over by the node with the key 9f86d081884c7d65, until 20`, 0)
@@ -97,7 +97,7 @@ func TestNodeQuestions(t *testing.T) {
 			t.Errorf("muster %s: exit %d: %s", args, cmd.ProcessState.ExitCode(), said.String())
 		}
 	}
-	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node\n\z`, 1)
+	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node has enrolled\n\z`, 1)
 	good.stop()
 	bad.stop()
 	provisioner.stop()

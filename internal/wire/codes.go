@@ -138,22 +138,24 @@ var Codes = []Meaning{
 		Code:   CodeIdentityTaken,
 		SentAs: CodeApprovalPending,
 		Public: "the node waits for an operator's approval",
-		Remedy: "the identity belongs to another key: retire the identity, grant this key a one-time takeover, or " +
-			"restore the old key on the machine",
+		Remedy: "the identity belongs to another key. If the machine was reinstalled, compare its key, then give it " +
+			"the name with `muster node grant` and --fingerprint; else restore the old key or rename the machine",
 		Retry: true,
 	},
 	{
 		Code:   CodeIdentityRevoked,
 		SentAs: CodeDenied,
 		Public: "the policy does not admit this node",
-		Remedy: "the identity is revoked: retire it before the node enrolls again",
+		Remedy: "the identity is revoked. If the machine may come back, `muster node retire` frees the name for the " +
+			"next machine that asks, so make sure first that only the right one asks",
 	},
 	{
 		Code:   CodeIdentityCloned,
 		SentAs: CodeDenied,
 		Public: "the policy does not admit this node",
-		Remedy: "two running machines use this identity's key, and the policy refuses both: find the copy, then " +
-			"retire the identity and enroll the right machine again",
+		Remedy: "two running machines use this identity's key, and the policy refuses both: find the copy by the " +
+			"addresses in the node's history, give it another name and key, and grant the name to a new key of the " +
+			"right machine",
 	},
 
 	{
@@ -223,19 +225,18 @@ var Codes = []Meaning{
 	{
 		Code:   CodeDenied,
 		Public: "the policy does not admit this node",
-		Remedy: "change the policy, the facts or the node's name; `muster node explain` with its name shows the " +
-			"policy's reasons",
+		Remedy: "change the policy, the facts or the node's name, so that the policy's reasons no longer hold",
 	},
 	{
 		Code:   CodeDeferred,
 		Public: "the policy tells the node to retry later",
-		Remedy: "no action; if it takes too long, `muster node explain` with its name shows the policy's reasons",
+		Remedy: "no action: the policy decides again at each request, and its reasons are kept with the pending key",
 		Retry:  true,
 	},
 	{
 		Code:   CodeApprovalPending,
 		Public: "the node waits for an operator's approval",
-		Remedy: "approve the node with `muster node approve` and its name, or add an allow-list entry",
+		Remedy: "compare the pending key with the node's log, then `muster node approve` it with --fingerprint",
 		Retry:  true,
 	},
 	{
@@ -353,12 +354,12 @@ var Codes = []Meaning{
 	{
 		Code:   CodeNotIssued,
 		Public: "the confirmation is for a certificate or configuration that was not issued",
-		Remedy: "wait: the node enrolls again",
+		Remedy: "wait: the node enrolls again by itself, if its token is valid and its key still has the name",
 	},
 	{
 		Code:   CodeAppliedSignature,
 		Public: "the confirmation is not signed by the certificate's key",
-		Remedy: "wait: the node enrolls again; if the error persists, confirmations are forged",
+		Remedy: "wait: the node enrolls again by itself; if the error persists, confirmations are forged",
 	},
 	{
 		Code:   CodeOfferUnusable,

@@ -26,7 +26,7 @@ var pagesOf = map[string]struct{ label, path, name string }{
 	"node pending": {"Approvals", "/approvals", "q"},
 	"node approve": {"Approve", "/approvals", "q"},
 	"node forget":  {"Forget", "/approvals", "q"},
-	"allow add":    {"Allow-list", "/allow", "pattern"},
+	"node reject":  {"Reject", "/approvals", "q"},
 	"resume":       {"Resume enrollment", "/", ""},
 }
 

@@ -18,14 +18,14 @@ func TestAdvice(t *testing.T) {
 	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	const waiting = "/nodes/db1.example.net"
 	f.Eventually("the refusal is in its history",
-		func() bool { return strings.Contains(v.see(waiting), "approve or reject the waiting key") })
+		func() bool { return strings.Contains(v.see(waiting), "if its log shows this key") })
 	page := v.see(waiting)
 	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
 	unsaid(t, page, "add an allow-list entry", "was refused")
 	page = v.see("/events?code=approval_pending")
-	says(t, page, `<a href="/approvals">Approvals</a>: approve or reject the waiting key`)
+	says(t, page, `<a href="/approvals">Approvals</a>: compare the waiting key with the machine&#39;s log, then approve or reject it`)
 	unsaid(t, page, "add an allow-list entry")
-	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>: list the nodes that used the token")
+	says(t, v.see("/events?code=token_used_up"), "<code>muster token list</code>: find the token, and then the nodes that used it")
 	page = v.see("/nodes/web1.example.net")
 	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: bar the node for good`)
 	unsaid(t, page, "muster node")
@@ -43,7 +43,7 @@ func TestAdvice(t *testing.T) {
 	f.Eventually("that is in its history", func() bool { return strings.Contains(v.see(waiting), "after all") })
 	page = v.see(waiting)
 	says(t, page, `<a href="/approvals?q=db1.example.net">Approve</a>: approve the rejected key after all`)
-	unsaid(t, page, "approve or reject the waiting key", "add an allow-list entry", "muster node approve")
+	unsaid(t, page, "if its log shows this key", "add an allow-list entry", "muster node approve")
 }
 
 // unsaid fails the test if a page has a text.

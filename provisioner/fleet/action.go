@@ -14,6 +14,7 @@ type Action struct {
 	Identity wire.Identity `json:"identity,omitempty"`
 	Key      string        `json:"key_hash,omitempty"`
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
+	Site     jwt.Site      `json:"site,omitempty"`
 	Text     string        `json:"text"` // purpose of the command; without a verb: the step itself
 }
 
@@ -32,6 +33,9 @@ func (a Action) Command() string {
 	if a.Token != "" {
 		words = append(words, string(a.Token))
 	}
+	if a.Site != "" {
+		words = append(words, "--site", string(a.Site))
+	}
 	if a.Key != "" {
 		words = append(words, "--fingerprint", a.Key)
 	}
@@ -43,24 +47,26 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 	queue := func(text string) []Action { return []Action{{Verb: "node pending", Identity: id, Text: text}} }
 	switch code {
 	case wire.CodeApprovalPending:
-		return append(queue("approve or reject the waiting key"),
-			Action{Verb: "allow add", Identity: id, Text: "let nodes with such a name enroll"})
+		return queue("compare the waiting key with the machine's log, then approve or reject it")
 	case wire.CodeIdentityTaken:
 		return queue("compare the key that asks for the name; grant it the name only if the machine was reinstalled")
 	case wire.CodeRejected:
-		return queue("approve or forget the key if it was rejected by mistake")
+		return []Action{{Text: "`muster node pending --rejected` lists rejected keys: approve or forget the key " +
+			"if it was rejected by mistake"}}
 	case wire.CodeDeferred:
 		return []Action{{Text: "wait: the policy defers the node, and decides again at each request"}}
 	case wire.CodeDenied:
-		return []Action{{Text: "change the policy, the facts or the node's name; the node's history has the " +
-			"policy's reasons"}}
+		return []Action{{Text: "change the policy, the facts or the node's name; the refusal has the policy's reasons"}}
+	case wire.CodeIdentityCloned:
+		return cloneRemedies()
 	case wire.CodePaused:
 		return []Action{{Verb: "resume", Text: "end the pause; refused nodes retry by themselves"}}
 	case wire.CodeTokenUsedUp:
-		return []Action{
-			{Verb: "token show", Token: token, Text: "list the nodes that used the token"},
-			{Text: "sign a token with more --uses"},
+		show := Action{Verb: "token show", Token: token, Text: "list the nodes that used the token"}
+		if token == "" {
+			show = Action{Verb: "token list", Text: "find the token, and then the nodes that used it"}
 		}
+		return []Action{show, {Text: "sign a token with more --uses"}}
 	}
 	return []Action{{Text: events.AlarmRemedy(code)}}
 }

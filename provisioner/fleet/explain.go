@@ -1,12 +1,17 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/provisioner/orders"
+	"muster/provisioner/trust"
+	"muster/provisioner/waiting"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -26,6 +31,7 @@ const (
 type Explanation struct {
 	Identity wire.Identity     `json:"identity"`
 	State    provisioner.State `json:"state"`
+	Waiting  int               `json:"waiting"` // number of keys that wait for the name
 	Findings []Finding         `json:"findings"`
 	Refusals []HistoryItem     `json:"refusals,omitempty"` // since the node last enrolled, newest first
 }
@@ -51,15 +57,28 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	if err != nil {
 		return nil, err
 	}
-	past, events, err := x.past(ctx, id)
+	waiting, err := x.waiting(ctx, id, record)
 	if err != nil {
+		return nil, err
+	}
+	past, events, err := x.past(ctx, id)
+	switch {
+	case len(waiting) > 0 && errors.Is(err, provisioner.ErrNoRecord):
+		past = &History{} // its events are not kept
+	case err != nil:
 		return nil, err
 	}
 	verdicts := x.verdicts(id)
 	e := &explainer{
-		Explanation: &Explanation{Identity: id, State: provisioner.StateNone, Refusals: lastRefusals(past.Items)},
-		now:         now,
-		record:      record,
+		Explanation: &Explanation{
+			Identity: id,
+			State:    provisioner.StateNone,
+			Waiting:  len(waiting),
+			Refusals: lastRefusals(past.Items),
+		},
+		now:    now,
+		record: record,
+		pauses: x.log.Logs().Pauses.List(),
 	}
 	if record != nil {
 		e.State = record.State
@@ -69,12 +88,19 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 		e.add("last_heard", "It was last seen at %s.", stamp(node.Seen))
 	}
 	e.admittedByApproval(verdicts)
+	approved := make(map[string]bool)
 	for _, a := range verdicts {
 		next := wire.Code("")
 		if a.Verdict == orders.VerdictApprove && a.Open(now) {
 			next = foresee(ctx, a, record, grant)
+			approved[a.KeyHash] = next == "" || next == wire.CodePaused
 		}
 		e.verdict(a, next)
+	}
+	for _, w := range waiting {
+		if !approved[w.KeyHash] {
+			e.waitingKey(w)
+		}
 	}
 	e.grant(grant)
 	e.refusals()
@@ -85,6 +111,7 @@ type explainer struct {
 	*Explanation
 	now    time.Time
 	record *provisioner.Record // or nil
+	pauses []*orders.Pause
 }
 
 // add adds a finding; the caller sets its actions.
@@ -112,15 +139,15 @@ func (e *explainer) state(events []events.Event) {
 		e.lastOrder(events)
 	case provisioner.StateRevoked:
 		e.add("revoked", "The node is revoked%s, and cannot enroll.", ordered(r)).Do =
-			[]Action{e.about("node retire", "free the name, so that the node can enroll again as a new one")}
+			e.free("if the node may come back")
 	case provisioner.StateRetired:
 		e.add("retired", "The name is free: the node was retired%s. The next node with this name is new.", ordered(r))
 	default:
 		e.unrecorded()
 	}
 	if r != nil && r.Cloned != nil {
-		e.add("cloned", "Two live machines use the node's key; this was noticed at %s.", stamp(r.Cloned.At)).Do =
-			[]Action{e.about("node retire", "find the copy first; then one of the machines can enroll anew")}
+		e.add("cloned", "Two live machines use the node's key: %s. This was noticed at %s.", r.Cloned.Text(),
+			stamp(r.Cloned.At)).Do = cloneRemedies()
 	}
 }
 
@@ -150,20 +177,82 @@ func (e *explainer) enrolled(r *provisioner.Record) {
 		f.Do = []Action{{Text: "wait: a node confirms within seconds, and keeps trying"}}
 		return
 	}
-	f.Do = []Action{
+	f.Do = append([]Action{
 		doctor("the agent could not write its files, cannot use its configuration, or has lost its connection"),
-		e.about("node retire", "if the machine is gone"),
+	}, e.free("if the machine is gone")...)
+}
+
+// free advises to free the name, unless machines ask for it: the next of them would get it, even a stolen one.
+func (e *explainer) free(when string) []Action {
+	asks := slices.ContainsFunc(e.Refusals, func(m HistoryItem) bool {
+		return m.Code == wire.CodeIdentityRevoked || m.Code == wire.CodeIdentityTaken
+	})
+	if e.Waiting > 0 || asks {
+		return []Action{{Text: when + ": machines ask for the name, and `muster node retire` would give it to the " +
+			"next of them, so make sure first that only the right one asks"}}
+	}
+	return []Action{e.about("node retire", when+": the next machine that asks gets the name")}
+}
+
+func cloneRemedies() []Action {
+	return []Action{
+		{Text: "find the copy first, by address and by the times above; if no machine was copied, the key is stolen: " +
+			"revoke the node"},
+		{Text: "on the copy, stop the agent, remove its ssl directory, and give the machine a name of its own"},
+		{Text: "then have the right machine make a new key: stop its agent, remove its ssl directory, start it, and " +
+			"grant the name to the key that its log shows"},
 	}
 }
 
-func (e *explainer) provisioned(r *provisioner.Record) {
-	e.add("in_fleet", "The node is in the fleet (%s), with certificate %s until %s.",
-		ground(r), r.Current.Serial, stamp(r.Current.NotAfter)).Do =
-		[]Action{
-			e.about("node revoke", "bar the node for good"),
-			e.about("node pending", "if the machine was reinstalled: find its new key, and grant the name to that key"),
-			e.about("node retire", "if the machine is gone"),
+// waiting returns the keys that wait for a name, longest first.
+func (x *Inspector) waiting(ctx context.Context, id wire.Identity, r *provisioner.Record) ([]*waiting.Key, error) {
+	var all []*waiting.Key
+	err := x.log.Waiters(ctx, id, func(w *waiting.Key, _ trust.Revision) error {
+		if x.log.Logs().Answers.Rejection(id, w.KeyHash) == nil && !r.HasEnrolled(w, false) {
+			all = append(all, w)
 		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b *waiting.Key) int { return a.Since.Compare(b.Since) })
+	return all[:min(len(all), maxVerdicts)], err
+}
+
+// waitingKey explains a waiting key. Each action names the key, since several may wait for the same name.
+func (e *explainer) waitingKey(w *waiting.Key) {
+	f := e.add(string(w.Code), "The key %s from %s has waited for the name since %s, and asked last at %s: %s.",
+		w.KeyHash, cmp.Or(w.Source, "an unknown address"), stamp(w.Since), stamp(w.LastAsked), withCause(w.Code,
+			strings.Join(w.Reasons, "; ")))
+	key := func(verb, text string) Action {
+		return Action{Verb: verb, Identity: e.Identity, Key: w.KeyHash, Text: text}
+	}
+	switch w.Code {
+	case wire.CodeApprovalPending:
+		f.Do = []Action{key("node approve", "admit the machine, if its log shows this key")}
+	case wire.CodeIdentityTaken:
+		f.Do = []Action{
+			key("node grant", "give it the name, if the machine was reinstalled, and its log shows this key"),
+		}
+	default:
+		f.Do = Remedies(w.Code, e.Identity, w.Token)
+	}
+	f.Do = append(f.Do, key("node reject", "keep this key out, if no machine of yours has it"))
+}
+
+func withCause(code wire.Code, cause string) string {
+	if cause == "" {
+		return string(code)
+	}
+	return string(code) + " (" + cause + ")"
+}
+
+func (e *explainer) provisioned(r *provisioner.Record) {
+	in := e.add("in_fleet", "The node is in the fleet (%s), with certificate %s until %s.",
+		ground(r), r.Current.Serial, stamp(r.Current.NotAfter))
+	in.Do = []Action{
+		e.about("node revoke", "bar the node for good"),
+		e.about("node pending", "if the machine was reinstalled: find its new key, and grant the name to that key"),
+	}
+	in.Do = append(in.Do, e.free("if the machine is gone")...)
 	if !e.now.Before(r.Current.NotAfter) {
 		e.add("certificate_ended",
 			"The certificate expired without a renewal. "+
@@ -204,6 +293,9 @@ func (e *explainer) refusals() {
 			continue
 		}
 		told[m.Code] = true
+		if slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Code == string(m.Code) }) {
+			continue // the waiting key explains it
+		}
 		what := "A node with this name"
 		switch m.Kind {
 		case Attempted:
@@ -211,14 +303,47 @@ func (e *explainer) refusals() {
 		case KeptOut:
 			what = "The holder of its certificate " + m.Serial
 		}
-		text := fmt.Sprintf("%s was refused%s, last at %s: %s.", what, since, stamp(lastOf(m)), m.Code)
+		text := fmt.Sprintf("%s was refused%s, last at %s: %s.", what, since, stamp(lastOf(m)),
+			withCause(m.Code, m.Cause))
 		if m.Code == wire.CodeOfferUnusable {
 			text = fmt.Sprintf("The node reported, last at %s, that it cannot use what it was offered: %s.",
 				stamp(lastOf(m)), m.Cause)
 		}
-		e.add(string(m.Code), "%s", text).Do = Remedies(m.Code, e.Identity, m.Token)
+		e.add(string(m.Code), "%s", text).Do = e.remedies(m)
 	}
 }
+
+// remedies are the actions after a refusal that are true of the node's state.
+func (e *explainer) remedies(m HistoryItem) (do []Action) {
+	switch {
+	case m.Code == wire.CodePaused:
+		for _, p := range e.pauses {
+			do = append(do, Action{
+				Verb: "resume",
+				Site: p.Site,
+				Text: "end the pause; refused nodes retry by themselves",
+			})
+		}
+		if do == nil {
+			do = []Action{{Text: "wait: the pause has ended, and the node retries by itself"}}
+		}
+		return do
+	case m.Code == wire.CodeIdentityRevoked && e.State == provisioner.StateRevoked,
+		m.Code == wire.CodeIdentityCloned && e.record != nil && e.record.Cloned != nil,
+		m.Code == wire.CodeRejected && slices.ContainsFunc(e.Findings, isRejection):
+		return nil // another finding has them
+	case m.Code == wire.CodeOfferUnusable && e.State == provisioner.StateProvisioned:
+		return append(Remedies(m.Code, e.Identity, m.Token),
+			e.about("node reconfigure", "once that is corrected: have the node fetch it at once"))
+	case m.Kind == KeptOut && m.Code == wire.CodeNotIssued && e.record != nil &&
+		e.record.OwnedSince.After(e.record.FirstEnrolledAt):
+		return []Action{{Text: fmt.Sprintf("the name has had another key since %s: grant it back only if that was a "+
+			"mistake, to the key that then waits", stamp(e.record.OwnedSince))}}
+	}
+	return Remedies(m.Code, e.Identity, m.Token)
+}
+
+func isRejection(f Finding) bool { return f.Code == keyRejected }
 
 // lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first. It omits
 // those that a later confirmation disproves.

@@ -163,7 +163,7 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 		add(Applied, HistoryItem{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
 	}
 	if r.Cloned != nil && before.Cloned == nil {
-		add(Cloned, HistoryItem{})
+		add(Cloned, HistoryItem{Cause: r.Cloned.Text()})
 	}
 	if r.State != before.State && r.Operator != nil {
 		switch r.State {

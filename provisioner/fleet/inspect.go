@@ -13,6 +13,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/waiting"
 )
 
 // A NodeLog is the part of the store that an [Inspector] reads.
@@ -25,6 +26,9 @@ type NodeLog interface {
 
 	// NodeEvents returns the kept events about id, oldest first, and whether it has read all of them.
 	NodeEvents(ctx context.Context, id wire.Identity) ([]events.Event, bool, error)
+
+	// Waiters calls each for every waiting key of id, until an error.
+	Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error
 
 	// Logs returns the operators' entries.
 	Logs() *orders.Logs

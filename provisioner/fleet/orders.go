@@ -157,6 +157,8 @@ func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
 	e.add("approved", "The node's key enrolled at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
 }
 
+const keyRejected = "key_rejected"
+
 // verdict explains a verdict on a key. next is the code that the key's next request gets, if the verdict is an open
 // approval.
 func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
@@ -166,7 +168,7 @@ func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	spent := e.spent()
 	switch {
 	case a.Verdict == orders.VerdictReject:
-		e.add("key_rejected", "The key %s was rejected at %s by %s%s, and cannot enroll.",
+		e.add(keyRejected, "The key %s was rejected at %s by %s%s, and cannot enroll.",
 			a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
 			[]Action{
 				key("node approve", "approve the rejected key after all"),

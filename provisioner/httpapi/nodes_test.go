@@ -120,7 +120,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		p.Items[1].Reason != provisioner.ReasonNew || p.Items[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Items)
 	}
-	explained("web1.example.net", "identity_taken", "grant it the name only if the machine was reinstalled")
+	explained("web1.example.net", "identity_taken", "give it the name, if the machine was reinstalled")
 
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)

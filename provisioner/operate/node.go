@@ -122,8 +122,8 @@ func (n *Nodes) grantable(r *provisioner.Record) error {
 	return nil
 }
 
-// grantedKey returns the whole hash of a grant's key, "" for any key. While a key waits for the name, it may belong to a
-// thief, so the grant must name one.
+// grantedKey returns the whole hash of a grant's key, "" for any key. While keys wait for the name, the grant must name
+// one, since one of them may be a thief's.
 func (n *Nodes) grantedKey(ctx context.Context, id wire.Identity, key string) (string, error) {
 	keys := &Keys{base: n.base}
 	switch {
@@ -146,7 +146,7 @@ func (n *Nodes) grantedKey(ctx context.Context, id wire.Identity, key string) (s
 		return "", fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())
 	}
 	if by := n.logs.Answers.Rejection(id, key); by != nil {
-		return "", fmt.Errorf("%w: the key was rejected, %s: lift this first with `muster node forget %s --fingerprint %s`",
+		return "", fmt.Errorf("%w: the key was rejected, %s; `muster node forget %s --fingerprint %s` lifts that",
 			trust.ErrState, by.Source(), id, key)
 	}
 	return key, nil

@@ -138,8 +138,8 @@ func (v *grant) askKey(ctx context.Context) error {
 	if _, err := cli.NewListTable(&v.Output.Output, pending.Waiting, grantColumns).WriteTo(os.Stderr); err != nil {
 		return err
 	}
-	v.key, err = ask(ctx, "Which key may take "+string(v.names[0])+"? Type 8 digits or more, as the right machine's log "+
-		"has them:")
+	v.key, err = ask(ctx, fmt.Sprintf("Which key may take %s? Give 8 digits or more from the right machine's log:",
+		v.names[0]))
 	switch {
 	case err != nil:
 		return err

@@ -16,23 +16,26 @@ which operator approved or rejected its key, why it was refused since it was las
 admitted, and what to do. It also explains nodes that were never admitted.`
 
 // showExplanation prints a line for each sentence, and escapes quoted text, which may come from an attacker.
-func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {
+func showExplanation(o *verb.Operator, e *fleet.Explanation) io.WriterTo {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		fmt.Fprintln(&b, strings.ReplaceAll(cli.Printable(fmt.Sprintf(format, args...)), "\n", " "))
 	}
 	state := string(e.State)
 	if state == "none" {
-		state = "not known"
+		state = "not enrolled"
+	}
+	if e.Waiting > 0 {
+		state += ", and " + verb.Counted(e.Waiting, "key waits for the name", "keys wait for the name")
 	}
 	line("%s is %s.", e.Identity, state)
 	var do []string
 	for _, f := range e.Findings {
 		line("  %s", f.Text)
 		for _, a := range f.Do {
-			text := a.Text
+			text := o.Pasteable(a.Text)
 			if command := a.Command(); command != "" {
-				text = command + ": " + text
+				text = command + o.Chosen() + ": " + text
 			}
 			if !slices.Contains(do, text) {
 				do = append(do, text)

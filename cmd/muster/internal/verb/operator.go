@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -56,7 +57,7 @@ type Operator struct {
 	url   string
 	login []string // files, see readLogin
 
-	configSet, urlSet bool // on the command line
+	configSet, urlSet, loginSet bool // on the command line
 }
 
 // AddFlags adds the flags that choose the provisioner and the output.
@@ -64,7 +65,7 @@ func (o *Operator) AddFlags(c *kingpin.CmdClause) {
 	Config(c, &o.Config).IsSetByUser(&o.configSet)
 	o.Output.AddFlags(c)
 	cli.Flag(c, "url").Envar(urlVariable).IsSetByUser(&o.urlSet).StringVar(&o.url)
-	cli.Flag(c, "login").Envar(loginVariable).StringsVar(&o.login)
+	cli.Flag(c, "login").Envar(loginVariable).IsSetByUser(&o.loginSet).StringsVar(&o.login)
 	c.Action(func(*kingpin.ParseContext) error {
 		if o.configSet && !o.urlSet { // --config on the command line overrides MUSTER_URL
 			o.url = ""
@@ -87,6 +88,33 @@ func (o *Operator) AddWhy(c *kingpin.CmdClause) {
 
 // Remote reports whether the provisioner is asked over HTTPS.
 func (o *Operator) Remote() bool { return o.url != "" }
+
+// Chosen returns the flags of the command line that chose the provisioner, each after a blank, so that an advised
+// command can be pasted. Environment variables hold for it too.
+func (o *Operator) Chosen() string {
+	var b strings.Builder
+	if o.configSet && !o.Remote() {
+		b.WriteString(" --config " + Quoted(o.Config))
+	}
+	if o.urlSet {
+		b.WriteString(" --url " + Quoted(o.url))
+	}
+	if o.loginSet && o.Remote() {
+		for _, file := range o.login {
+			b.WriteString(" --login " + Quoted(file))
+		}
+	}
+	return b.String()
+}
+
+// asking are the commands in advice that ask a provisioner.
+var asking = regexp.MustCompile("`muster (?:allow|events|node|recovery|resume|status|token|webhook)[^`]*")
+
+// Pasteable adds [Operator.Chosen] to the commands in a text.
+func (o *Operator) Pasteable(text string) string {
+	chosen := strings.ReplaceAll(o.Chosen(), "$", "$$")
+	return asking.ReplaceAllString(text, "${0}"+chosen)
+}
 
 // CheckURL returns an error if the URL is not valid.
 func (o *Operator) CheckURL() error {
@@ -122,7 +150,12 @@ func (o *Operator) do(ctx context.Context, method, path string, in, out any) err
 	if err != nil {
 		return err
 	}
-	return client.Do(ctx, method, path, in, out)
+	err = client.Do(ctx, method, path, in, out)
+	var p *httpapi.Problem
+	if errors.As(err, &p) {
+		p.Detail, p.Remedy = o.Pasteable(p.Detail), o.Pasteable(p.Remedy)
+	}
+	return err
 }
 
 // Client returns a client of the provisioner's API, over the socket or HTTPS.

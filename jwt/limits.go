@@ -98,9 +98,14 @@ func (l Limits) Check() error {
 	return errors.Join(errs...)
 }
 
-// SetLimits replaces the limits in the extensions of c, in a new map. Zero limits remove the member.
+// SetLimits replaces the limits in the extensions of c, in a new map. Zero limits remove the member. It refuses
+// identities that no node can have.
 func (c *Claims) SetLimits(l Limits) error {
-	if err := l.Check(); err != nil {
+	errs := []error{l.Check()}
+	for _, p := range l.Identities {
+		errs = append(errs, p.CheckReserved())
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	extensions := maps.Clone(c.Extensions)

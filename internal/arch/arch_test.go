@@ -89,7 +89,6 @@ var owners = map[string][]string{
 	"github.com/schollz/progressbar":  {"internal/cli"},
 	"github.com/agnivade/levenshtein": {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
-	"golang.org/x/net":                {"provisioner/httpapi"},
 	"github.com/santhosh-tekuri":      {},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},
 	"github.com/chromedp":             {},

@@ -1,17 +1,23 @@
 package attacks_test
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
@@ -180,5 +186,99 @@ func TestFloodsHideNoPendingNode(t *testing.T) {
 	tg.must("node", "forget", "--token-id", stolenID, "--all", "--yes", "--why", "a stolen token")
 	if _, counts := tg.shares(); counts[stolenID] != 0 {
 		t.Errorf("%d keys of the stolen token are still on the list", counts[stolenID])
+	}
+}
+
+// silences are connections that ask nothing of the operators' port, or nothing that needs a credential.
+var silences = map[string]func(net.Conn) error{
+	"no byte":             func(net.Conn) error { return nil },
+	"half a TLS record":   func(c net.Conn) error { _, err := c.Write([]byte{22, 3, 1, 0}); return err },
+	"a handshake":         func(c net.Conn) error { return overTLS(c, "http/1.1", "") },
+	"half a request":      func(c net.Conn) error { return overTLS(c, "http/1.1", "GET /v1/nodes HTTP/1.1\r\nHost: ") },
+	"an idle HTTP/2 peer": func(c net.Conn) error { return overTLS(c, "h2", http2Preface) },
+	"a health check, kept alive": func(c net.Conn) error {
+		return overTLS(c, "http/1.1", "GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	},
+	"a refused login, kept alive": func(c net.Conn) error {
+		return overTLS(c, "http/1.1", "GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n\r\n")
+	},
+}
+
+// http2Preface is the client's part of the connection preface, with empty settings (RFC 9113 section 3.4).
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+func overTLS(c net.Conn, protocol, text string) error {
+	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	if err := secure.Handshake(); err != nil {
+		return err
+	}
+	_, err := secure.Write([]byte(text))
+	return err
+}
+
+// TestSilentConnectionsKeepNoOperatorOut takes every place of the operators' port from eight addresses. An operator on
+// an old connection and one on a new connection are both served.
+func TestSilentConnectionsKeepNoOperatorOut(t *testing.T) {
+	t.Parallel()
+	tg := newTarget(t)
+	tg.must("operator", "add", "ann", "--role", "admin", "--certificate", "--out", "ann.pem", "--why", "test")
+	text, err := os.ReadFile(filepath.Join(tg.dir, "ann.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	login, err := httpapi.ParseCredential(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dials atomic.Int32
+	old := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: login.Roots, Certificates: []tls.Certificate{*login.Certificate}},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}}
+	t.Cleanup(old.CloseIdleConnections)
+	ask := func() {
+		t.Helper()
+		r, err := old.Get("https://" + tg.api + "/v1/nodes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("the operator gets %s", r.Status)
+		}
+	}
+	ask()
+	var held []net.Conn
+	t.Cleanup(func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	})
+	for name, silence := range silences {
+		for i := range 600 {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 4, byte(1+i%8))}}
+			c, err := dialer.DialContext(within(t), "tcp", tg.api)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, c)
+			_ = c.SetDeadline(time.Now().Add(patience))
+			if err := silence(c); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		begun := time.Now()
+		tg.must("status", "--url", "https://"+tg.api, "--login", "ann.pem")
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("%s: the operator on a new connection waits %v", name, took)
+		}
+		ask()
+		if dials.Load() != 1 {
+			t.Errorf("%s: the operator's connection was ended", name)
+		}
 	}
 }

@@ -7,13 +7,10 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
-// Limits for the network. Limits for few operators: a console uses several connections, a script one.
+// Limits for the network.
 const (
-	maxConns       = 512
 	maxStreams     = 32 // per HTTP/2 connection
 	maxHeaderBytes = 16 << 10
 	idleTimeout    = 2 * time.Minute
@@ -37,12 +34,13 @@ func (c *HTTPSConfig) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("HTTPS: %w", err)
 	}
-	return netutil.LimitListener(l, maxConns), nil
+	return newPlaces(l), nil
 }
 
 // harden limits a server that other machines can reach. TLS does not require a client certificate: a token may replace
 // it, and a refusal is a problem document instead of a TLS alert.
 func (c *HTTPSConfig) harden(srv *http.Server) {
+	srv.ConnContext = connContext
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = readTimeout, idleTimeout, maxHeaderBytes
 	srv.TLSConfig = &tls.Config{
 		MinVersion:             tls.VersionTLS13,

@@ -103,7 +103,7 @@ func (c *Claims) Check() error {
 		}
 	}
 	if c.SRVDomain != "" {
-		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(c.SRVDomain), ".")); err != nil {
+		if _, err := wire.ParseName(c.SRVDomain); err != nil {
 			errs = append(errs, fmt.Errorf("SRV domain %.100q is not a host name", c.SRVDomain))
 		}
 	}

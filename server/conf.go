@@ -10,6 +10,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/serverconf"
+	"muster/internal/wire"
 	"muster/server/link"
 )
 
@@ -67,8 +68,8 @@ func scanLenient(b []byte) lenientConf {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch yes, err := serverconf.ParseBool(value); {
 		case key == serverconf.KeyIdentity[0] && value != "" && strings.HasSuffix(line, "\n") &&
-			!slices.Contains(w.identities, value):
-			w.identities = append(w.identities, value)
+			!slices.Contains(w.identities, wire.FoldName(value)):
+			w.identities = append(w.identities, wire.FoldName(value))
 		case !slices.Contains(serverconf.KeyProvision, strings.ToLower(key)):
 		case err != nil:
 			w.Invalid = value

@@ -55,7 +55,7 @@ func TestParseConf(t *testing.T) {
 		"not settings":              {"hello\n", nil},
 		"zeros, as after a crash":   {strings.Repeat("\x00", 512), nil},
 		"provision is neither":      {"provision = maybe\n", nil},
-		"identity in upper case":    {"identity = WEB1\n", nil},
+		"identity in upper case":    {"identity = WEB1.\n", &serverconf.Conf{Identity: "web1"}},
 		"broker without a host":     {"brokers = :4222\n", nil},
 		"interval without a number": {"registration_interval = often\n", nil},
 		"interval of 1 s":           {"registration_interval = 1\n", &serverconf.Conf{RegistrationInterval: time.Second}},

@@ -37,8 +37,8 @@ type Config struct {
 	// Identity overrides the name in server.conf and the machine's host name.
 	Identity string
 
-	// FactsFile holds the facts for enrollment, one JSON object. It overrides the files that token and server.conf
-	// name.
+	// FactsFile holds the facts for enrollment, one object in JSON or YAML. It overrides the files that token and
+	// server.conf name.
 	FactsFile string
 
 	// Resolvers are the name servers for SRV records, as address and port. Default: those of /etc/resolv.conf.
@@ -91,7 +91,7 @@ type hooks struct {
 
 func (cfg Config) complete() (Config, error) {
 	if cfg.Identity != "" {
-		if _, err := wire.ParseIdentity(cfg.Identity); err != nil {
+		if _, err := wire.ParseName(cfg.Identity); err != nil {
 			return Config{}, fmt.Errorf("server: identity: %w", err)
 		}
 	}

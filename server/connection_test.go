@@ -200,9 +200,9 @@ func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
 func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, says, remedy string }{
-		"not JSON":       {"site: ams\n", "", "make the file one JSON object"},
+		"neither":        {"site: [ams\n", "neither JSON nor YAML", "make the file one JSON object"},
 		"empty":          {"\n", "empty", "make the file one JSON object"},
-		"not an object":  {"[1]", "not a JSON object", "make the file one JSON object"},
+		"not an object":  {"[1]", "want an object", "make the file one JSON object"},
 		"twice the same": {`{"a":1,"a":2}`, "", "make the file one JSON object"},
 		"too large": {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`,
 			"32776 bytes, limit 32768", "remove facts"},

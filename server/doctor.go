@@ -85,6 +85,12 @@ func (d *doctor) checkMode() {
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}
+	if err := v.unsafe(&d.cfg, d.sets.conf); err != nil {
+		d.say(StatusWarn, "files", "run that command", "%v", err)
+	}
+	if err := d.sets.checkSafe(); err != nil {
+		d.fail("files", err, "")
+	}
 	if v.mode != ModeProvisioning {
 		return
 	}

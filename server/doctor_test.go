@@ -99,7 +99,7 @@ func TestDoctor(t *testing.T) {
 			want: map[string]server.Status{"facts": "warn", "authority": "warn", "enrollment": "warn"}},
 		"broken facts": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			cfg.FactsFile = cfg.TokenFile + ".facts"
-			writeFile(t, cfg.FactsFile, "role: web\n")
+			writeFile(t, cfg.FactsFile, "role\n")
 		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"},
 			says: []string{"make the file one JSON object"}},
 		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
@@ -235,7 +235,7 @@ func TestSettingsOfTokenAndConfiguration(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := server.New(server.Config{Identity: "Web1", ConfFile: filepath.Join(t.TempDir(), "c"),
+	_, err := server.New(server.Config{Identity: "Web_1", ConfFile: filepath.Join(t.TempDir(), "c"),
 		SSLDir: t.TempDir()})
 	if err == nil || !strings.HasPrefix(err.Error(), "server: identity: ") {
 		t.Errorf("New = %v", err)

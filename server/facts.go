@@ -9,16 +9,17 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 
+	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/server/advice"
+	"muster/server/link"
 )
 
-const maxFactsFile = 1 << 20
-
-const remedyFacts = "make the file one JSON object; the node asks again once it has changed"
+const remedyFacts = "make the file one JSON object, or one in YAML; the node asks again once it has changed"
 
 // factsFile returns the path from Config, else from the token, else from server.conf; empty: none.
 func (cfg *Config) factsFile(t *token, c *serverconf.Conf) string {
@@ -51,31 +52,22 @@ func (a *agent) facts(ctx context.Context, v *inspection) (json.RawMessage, erro
 	return facts, nil
 }
 
-// readFacts reads a JSON object that fits into a request. The error has a remedy; it wraps [ErrMissing] if there is
-// no file.
+// readFacts returns an object, written in JSON or YAML, as JSON that fits into a request. The error has a remedy; it
+// wraps [ErrMissing] if there is no file.
 func readFacts(file string) (json.RawMessage, error) {
-	b, err := inputfile.Read(file, inputfile.Configured, maxFactsFile)
+	b, err := inputfile.ReadText(file, inputfile.Configured)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy uses facts",
-			"%s: %w", file, ErrMissing)
+		return nil, advice.Errorf("write the machine's facts there, as an object in JSON or YAML, "+
+			"if a policy uses facts", "%s: %w", file, ErrMissing)
 	case cannotRead(err):
 		return nil, advice.New(err, remedyUnreadable)
 	case err != nil:
 		return nil, advice.New(err, remedyFacts)
 	}
-	if b = bytes.TrimSpace(b); len(b) == 0 {
-		return nil, advice.Errorf(remedyFacts, "%s: empty", file)
-	}
-	if err := wire.CheckStrict(b); err != nil {
-		return nil, advice.Errorf(remedyFacts, "%s: %w", file, err)
-	}
-	if b[0] != '{' {
-		return nil, advice.Errorf(remedyFacts, "%s: not a JSON object", file)
-	}
-	compact, err := json.Marshal(json.RawMessage(b))
+	compact, err := parseFacts(b, file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, advice.New(fmt.Errorf("%s: %w", file, err), remedyFacts)
 	}
 	if n := len(compact); n > wire.MaxFactsBytes {
 		return nil, advice.Errorf("remove facts that no policy uses; the node asks again once the file has changed",
@@ -84,8 +76,32 @@ func readFacts(file string) (json.RawMessage, error) {
 	return compact, nil
 }
 
+// parseFacts takes a text that begins with a brace for JSON, unless the file's name says that it is YAML.
+func parseFacts(b []byte, file string) (json.RawMessage, error) {
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return nil, errors.New("empty")
+	}
+	var err error
+	if b[0] != '{' || strings.HasSuffix(file, ".yaml") || strings.HasSuffix(file, ".yml") {
+		if b, err = conffile.ToJSON(b); err != nil {
+			return nil, fmt.Errorf("neither JSON nor YAML: %w", link.OneLine(err))
+		}
+	}
+	if err := wire.CheckStrict(b); err != nil {
+		return nil, err
+	}
+	if b[0] != '{' {
+		return nil, errors.New("a text, a number or a list, want an object with a member for each fact")
+	}
+	return json.Marshal(json.RawMessage(b))
+}
+
 func readRegistration(file string) ([]byte, error) {
 	b, err := inputfile.Read(file, inputfile.Configured, wire.MaxMessageBytes)
+	if err == nil {
+		b, err = inputfile.Text(b, file)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ const hostsFile = "/etc/hosts"
 // does not use DNS: the identity must not depend on whether DNS answers. It refuses localhost, the name before a
 // machine is configured.
 func machineIdentity(name string) (wire.Identity, error) {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = wire.FoldName(name)
 	if !strings.Contains(name, ".") {
 		if b, err := inputfile.ReadText(hostsFile, inputfile.Configured); err == nil {
 			name = qualify(name, string(b))

@@ -22,6 +22,7 @@ const (
 	msgReconfigure  = "node not reconfigured"
 	msgRegistration = "registration data not published"
 	msgFiles        = "agent could not start again with the files on disk"
+	msgUnsafe       = "files can be changed by other users"
 	msgUnpinned     = "broker is not verified while provisioning"
 )
 

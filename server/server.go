@@ -55,6 +55,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.sets.checkSafe(); err != nil {
+		return nil, fmt.Errorf("server: %w", advice.InText(err))
+	}
 	if err := a.sets.dir.Make(); err != nil {
 		return nil, fmt.Errorf("server: %w", adviseWritable(err))
 	}
@@ -159,6 +162,9 @@ func (s *Server) supervise(ctx context.Context) error {
 		}
 		wait.reset()
 		s.setLevel(v)
+		if err := v.unsafe(&s.cfg, s.sets.conf); err != nil {
+			s.problems.problem(ctx, slog.LevelWarn, msgUnsafe, link.OneLine(err))
+		}
 		if v.mode != mode {
 			mode = v.mode
 			s.enter(ctx, v)

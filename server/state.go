@@ -112,12 +112,12 @@ func (s *state) blocked(id wire.Identity, sit Situation) error {
 func (s *state) identity(names []string) (wire.Identity, error) {
 	switch {
 	case s.cfg.Identity != "":
-		return wire.ParseIdentity(s.cfg.Identity)
+		return wire.ParseName(s.cfg.Identity)
 	case len(names) > 1:
 		return "", advice.Errorf("keep one of the identity lines", "%s: identity is %.80q and %.80q",
 			s.sets.conf, names[0], names[1])
 	case len(names) == 1:
-		id, err := wire.ParseIdentity(names[0])
+		id, err := wire.ParseName(names[0])
 		if err != nil {
 			return "", advice.Errorf("correct it, or remove the line to use the machine's host name",
 				"%s: identity: %w", s.sets.conf, err)

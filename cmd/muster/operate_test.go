@@ -77,7 +77,7 @@ func TestOperate(t *testing.T) {
 		{"token show nosuch", "1", `"nosuch" is neither the id of a token`},
 		{"token show 00000000000000000000000000000000", "1", "no token with this id"},
 		{"node revoke web9.example.net", "1", "no such node"},
-		{"node revoke WEB", "2", "identity"},
+		{"node revoke web_1", "2", "identity"},
 		{"node grant web1.example.net --expires 0.5y", "2", "--expires"},
 		{"signer remove nosuch", "1", "nosuch"},
 		{"signer add prov/seal.pub", "1", "prov/seal.pub"},

@@ -92,7 +92,7 @@ var flagTexts = map[string]flagText{
 	"ca":         {"FILE", "Certificate of the only authority that nodes accept, PEM."},
 	"default":    {"", "Provision a node unless its configuration says not to."},
 	"extensions": {"JSON", "Further claims of the token, a JSON object."},
-	"facts":      {"FILE", "File on the node with its facts, a JSON object."},
+	"facts":      {"FILE", "File on the node with its facts, an object in JSON or YAML."},
 	"insecure":   {"", "Provision without TLS, for nodes without a certificate. --no-insecure for TLS."},
 	"name": {
 		"NAME",

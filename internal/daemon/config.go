@@ -345,6 +345,14 @@ func (c *Config) files() []*string {
 	return append(paths, c.Broker.External.paths()...)
 }
 
+func (c *Config) writtenNames() [][]string {
+	all := [][]string{c.Broker.Names, c.API.Names, c.Reserved}
+	for i := range c.Tokens.Signers {
+		all = append(all, c.Tokens.Signers[i].Identities)
+	}
+	return all
+}
+
 func (c *Config) resolve(path string) {
 	c.path = path
 	if c.Broker.Listen == "" && c.Broker.URL == "" {
@@ -353,6 +361,12 @@ func (c *Config) resolve(path string) {
 	if c.Store.Replicas == 0 && c.Broker.URL != "" {
 		c.Store.Replicas = 3
 	}
+	for _, names := range c.writtenNames() {
+		for i := range names {
+			names[i] = wire.FoldName(names[i])
+		}
+	}
+	c.Name, c.TrustDomain = wire.FoldName(c.Name), wire.FoldName(c.TrustDomain)
 	for _, p := range append(c.files(), &c.DataDir, &c.Policy, &c.ShadowPolicy, &c.Revocations.Journal) {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(path), *p)

@@ -55,7 +55,7 @@ func TestMistakesAreListedAtOnce(t *testing.T) {
 			"ca.root: missing", "ca.certificate: missing", "ca.key: missing", "policy: missing"}},
 		"unknown keys": {"naem: x\nbroker: {prot: 1}\n", []string{"naem", "prot"}},
 		"values out of range": {`
-name: Prov1
+name: prov_1
 trust_domain: example.net
 site: "a b"
 data_dir: data

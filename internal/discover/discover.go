@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -101,7 +100,7 @@ func New(cfg Config) (*Resolver, error) {
 }
 
 func parseDomain(s string) (string, error) {
-	domain, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(s, ".")))
+	domain, err := wire.ParseName(s)
 	if err != nil {
 		return "", fmt.Errorf("SRV domain %.80q: want a host name: %w", s, err)
 	}

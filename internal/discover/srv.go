@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/miekg/dns"
 
@@ -59,7 +58,7 @@ func (a answer) usable() ([]srv, error) {
 	first := ""
 	byPriority := func(x, y *dns.SRV) int { return cmp.Compare(x.Priority, y.Priority) }
 	for _, r := range slices.SortedStableFunc(slices.Values(a.found), byPriority) {
-		target, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(r.Target, ".")))
+		target, err := wire.ParseName(r.Target)
 		if err == nil && r.Port == 0 {
 			err = fmt.Errorf("%s has port 0", target)
 		}

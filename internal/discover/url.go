@@ -80,7 +80,7 @@ func parseHost(s string, brackets bool) (string, error) {
 	case err == nil || brackets:
 		return "", fmt.Errorf("host %q, want a host name, an IPv4 address or an IPv6 address in brackets", s)
 	}
-	name, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(s, ".")))
+	name, err := wire.ParseName(s)
 	if err != nil {
 		return "", fmt.Errorf("host: %w", err)
 	}

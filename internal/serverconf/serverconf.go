@@ -60,7 +60,7 @@ func Parse(get func(key string) (string, bool)) (*Conf, error) {
 		c.Provision = &yes
 		return err
 	})
-	r.read(KeyIdentity, func(v string) (err error) { c.Identity, err = wire.ParseIdentity(v); return err })
+	r.read(KeyIdentity, func(v string) (err error) { c.Identity, err = wire.ParseName(v); return err })
 	r.read(keyBrokers, func(v string) error {
 		c.Brokers = splitList(v)
 		for _, u := range c.Brokers {

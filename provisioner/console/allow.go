@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"muster/provisioner/orders"
@@ -73,7 +72,7 @@ func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 // addAllowance adds or replaces an entry, so that a repeated form is harmless. Faults are shown with the form.
 func (c allowPages) addAllowance(v *visit) error {
 	form := v.r.PostForm
-	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for")}
+	p := &allowPage{Pattern: wire.FoldName(form.Get("pattern")), For: form.Get("for")}
 	cause, wrong := reason(v)
 	p.Why = cause.Why
 	span, err := time.ParseDuration(p.For)

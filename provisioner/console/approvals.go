@@ -175,7 +175,7 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 	for _, text := range each {
 		name, rest, _ := strings.Cut(text, "/")
 		key, rejection, rejected := strings.Cut(rest, "/")
-		id, err := wire.ParseIdentity(name)
+		id, err := wire.ParseName(name)
 		if err != nil || key == "" {
 			return nil, badRequest(fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text))
 		}

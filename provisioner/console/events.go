@@ -60,7 +60,7 @@ func (c eventPages) events(v *visit) error {
 	given := v.r.URL.Query()
 	p := &eventsPage{
 		Type:   given.Get("type"),
-		Node:   strings.ToLower(strings.TrimSpace(given.Get("node"))),
+		Node:   wire.FoldName(given.Get("node")),
 		Code:   given.Get("code"),
 		Since:  given.Get("since"),
 		Types:  eventChoices(),

@@ -32,7 +32,7 @@ type nodePage struct {
 }
 
 func (c nodePages) node(v *visit) error {
-	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
+	id, err := wire.ParseName(v.r.PathValue("identity"))
 	if err != nil {
 		return badRequest(err)
 	}

@@ -102,7 +102,7 @@ var nodeActions = []*action{
 }
 
 func (c nodePages) order(v *visit) (*order, error) {
-	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
+	id, err := wire.ParseName(v.r.PathValue("identity"))
 	if err != nil {
 		return nil, badRequest(err)
 	}
@@ -122,7 +122,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 		Since:  seen.OwnedSince,
 		Fields: url.Values{"seen": {seenText(seen)}, "command": {command}},
 	}
-	key := v.r.FormValue("key")
+	key := wire.FoldHash(v.r.FormValue("key"))
 	if a.Name == "grant" {
 		if err := c.nameKey(v.r.Context(), o, id, key); err != nil {
 			return nil, err

@@ -105,7 +105,7 @@ func (c nodePages) nodes(v *visit) error {
 // query takes a name without * as a prefix.
 func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 	if strings.Contains(p.Query, "*") {
-		q.Match = wire.Pattern(p.Query)
+		q.Match = wire.Pattern(wire.FoldName(p.Query))
 	} else {
 		q.Prefix = p.Query
 	}

@@ -69,7 +69,7 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 		}
 	}
 	if node := v.Get("node"); node != "" {
-		id, err := wire.ParseIdentity(node)
+		id, err := wire.ParseName(node)
 		errs = append(errs, err)
 		q.Node = id
 	}

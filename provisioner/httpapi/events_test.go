@@ -142,9 +142,9 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 		}
 	}
 	var p *httpapi.Problem
-	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/events?node=Web1&once=perhaps&code=nosuch&tpye=x", nil,
+	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/events?node=web_1&once=perhaps&code=nosuch&tpye=x", nil,
 		nil); !errors.As(err, &p) ||
-		p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "Web1") ||
+		p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "web_1") ||
 		!strings.Contains(p.Detail, "once") || !strings.Contains(p.Detail, "tpye") ||
 		!strings.Contains(p.Detail, "nosuch") {
 		t.Errorf("four mistakes: %v", err)

@@ -191,7 +191,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"no token id": {http.MethodPost, "/v1/tokens/xyz/revoke", httpapi.Reason{}, http.StatusBadRequest},
 		"a forged token": {http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(secret)},
 			http.StatusBadRequest},
-		"no identity": {http.MethodPost, "/v1/nodes/UPPER/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"no identity": {http.MethodPost, "/v1/nodes/under_score/revoke", httpapi.Reason{}, http.StatusBadRequest},
 		"nobody": {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{},
 			http.StatusNotFound},
 		"unknown members": {http.MethodPost, "/v1/nodes/web9.example.net/revoke", map[string]string{"because": "x"},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -114,6 +115,7 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	for name, text := range texts(&q) {
 		*text = v.Get(name)
 	}
+	q.Match, q.Prefix = wire.Pattern(wire.FoldName(string(q.Match))), strings.ToLower(strings.TrimSpace(q.Prefix))
 	for name, t := range instants(&q) {
 		if s := v.Get(name); s != "" {
 			if *t, err = time.Parse(time.RFC3339, s); err != nil {

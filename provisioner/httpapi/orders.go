@@ -49,7 +49,7 @@ type NodeCommand struct {
 }
 
 func identity(r *http.Request) (wire.Identity, error) {
-	id, err := wire.ParseIdentity(r.PathValue("identity"))
+	id, err := wire.ParseName(r.PathValue("identity"))
 	if err != nil {
 		return "", badRequest(err)
 	}
@@ -92,7 +92,12 @@ func orderRoutes(s *Server) {
 	changeNode(s, "grant", func(
 		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
 	) (*orders.Grant, error) {
-		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Precondition}
+		order := operate.GrantOrder{
+			ID:      q.ID,
+			KeyHash: wire.FoldHash(string(q.KeyHash)),
+			TTL:     q.TTL,
+			Seen:    q.Precondition,
+		}
 		return nodes.Grant(ctx, id, order, c)
 	})
 	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {

@@ -42,7 +42,7 @@ type NewVerdict struct {
 }
 
 func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
-	return operate.KeyChoice{Identity: id, Key: string(v.Key), Shown: v.Waiting}
+	return operate.KeyChoice{Identity: id, Key: wire.FoldHash(string(v.Key)), Shown: v.Waiting}
 }
 
 // A WaitingFilter selects waiting keys by the name, site, token and facts of a node filter, and by address.

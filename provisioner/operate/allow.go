@@ -36,7 +36,7 @@ func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
 ) (a *orders.Allowance, err error) {
 	defer about(&err, "allow %.80q", pattern)
-	parsed, err := wire.ParsePattern(pattern)
+	parsed, err := wire.ParseNamePattern(pattern)
 	err = errors.Join(err, c.Check())
 	if expires < 0 {
 		err = errors.Join(err, fmt.Errorf("expires in %v, want more than 0", expires))
@@ -63,7 +63,7 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	if err := wrong(c.Check()); err != nil {
 		return err
 	}
-	a := l.entry(pattern, c)
+	a := l.entry(wire.Pattern(wire.FoldName(string(pattern))), c)
 	a.Removed = true
 	return l.change(ctx, a, func(newest trust.Entry[*orders.Allowance]) error {
 		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {

@@ -87,7 +87,9 @@ func (l *List) check(c trust.Cause, judge func(wire.Identity) error) error {
 	errs := []error{orders.CheckAllowSource(l.Source)}
 	seen := make(map[wire.Pattern]bool, len(l.Entries))
 	for i, e := range l.Entries {
-		_, err := wire.ParsePattern(string(e.Pattern))
+		var err error
+		e.Pattern, err = wire.ParseNamePattern(string(e.Pattern))
+		l.Entries[i].Pattern = e.Pattern
 		switch c.Why = e.Comment; {
 		case err != nil:
 		case orders.AnyName(e.Pattern) && !l.Everything:

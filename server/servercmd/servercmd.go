@@ -45,7 +45,7 @@ func (f *files) add(c *kingpin.CmdClause) {
 		if f.cfg.Identity == "" {
 			return nil
 		}
-		if _, err := wire.ParseIdentity(f.cfg.Identity); err != nil {
+		if _, err := wire.ParseName(f.cfg.Identity); err != nil {
 			return fmt.Errorf("--identity: %w", err)
 		}
 		return nil

@@ -49,7 +49,7 @@ type entry struct {
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	e := &entry{}
 	c := parent.Command("add", "Allow nodes by name.").HelpLong(addHelp)
-	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
+	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParseNamePattern)
 	cli.Until(cli.Flag(c, "expires"), &e.expires, time.Second, 100*span.Year)
 	cli.Flag(c, "any-name").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
@@ -118,7 +118,7 @@ stay in the fleet. PATTERN is written as 'muster allow list' prints it.
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var pattern wire.Pattern
 	c := parent.Command("remove", "Remove an entry.").HelpLong(removeHelp)
-	cli.Arg(c.Arg("pattern", "The pattern of the entry.").Required(), &pattern, wire.ParsePattern)
+	cli.Arg(c.Arg("pattern", "The pattern of the entry.").Required(), &pattern, wire.ParseNamePattern)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove",
 			httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})

@@ -42,7 +42,7 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("certificate", "Renew the certificate of a broker.").HelpLong(certificateHelp)
 	c.Arg("dir", "Directory of the broker.").Required().StringVar(&server.Dir)
 	verb.Config(c, &config)
-	cli.Parse(cli.Flag(c, "host").Required(), &server.Name, cli.Checked(checkHost))
+	cli.Parse(cli.Flag(c, "host").Required(), &server.Name, parseHost)
 	keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
 		server.Keyring = keys.Ring(ctx)
@@ -55,9 +55,9 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-func checkHost(name string) error {
-	_, err := wire.ParseIdentity(name)
-	return err
+func parseHost(name string) (string, error) {
+	host, err := wire.ParseName(name)
+	return string(host), err
 }
 
 const runHelp = `Runs the nats-server that is part of muster, with a configuration of 'muster broker

@@ -57,7 +57,7 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &config{}
 	c := parent.Command("config", "Print or write the configuration of a broker.").HelpLong(configHelp)
 	verb.Config(c, &v.file)
-	cli.Parse(cli.Flag(c, "host").Required(), &v.server.Name, cli.Checked(checkHost))
+	cli.Parse(cli.Flag(c, "host").Required(), &v.server.Name, parseHost)
 	cli.Parse(cli.Flag(c, "listen").Default("0.0.0.0:4222"), &v.server.Listen, cli.Checked(checkAddress))
 	cli.Flag(c, "dir").Default("/etc/nats").StringVar(&v.server.Dir)
 	cli.Flag(c, "store-dir").StringVar(&v.server.StoreDir)
@@ -67,7 +67,7 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Parse(cli.Flag(c, "cluster").Default("muster"), &v.cluster.Name, cli.Checked(checkCluster))
 	cli.Parse(cli.Flag(c, "cluster-listen").Default("0.0.0.0:6222"), &v.cluster.Listen, cli.Checked(checkAddress))
 	cli.ParseEach(cli.Flag(c, "route"), &v.cluster.Routes, cli.Checked(checkPeer))
-	cli.ParseEach(cli.Flag(c, "leaf"), &v.leaves.Names, cli.Checked(checkHost))
+	cli.ParseEach(cli.Flag(c, "leaf"), &v.leaves.Names, parseHost)
 	leafListen := cli.Flag(c, "leaf-listen").Default("0.0.0.0:7422").IsSetByUser(&v.leafListenSet)
 	cli.Parse(leafListen, &v.leaves.Listen, cli.Checked(checkAddress))
 	cli.Parse(cli.Flag(c, "site"), &v.hub.Site, cli.Checked(checkSite))

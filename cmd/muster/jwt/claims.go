@@ -76,7 +76,7 @@ func (v *command) limits() (jwt.Limits, error) {
 			fmt.Errorf("--uses is %d, want 1 or more; leave it out for an unlimited token", l.Uses))
 	}
 	for _, s := range v.sign.identities {
-		p, err := wire.ParsePattern(s)
+		p, err := wire.ParseNamePattern(s)
 		mistakes = append(mistakes, verb.Flag("identity", err))
 		l.Identities = append(l.Identities, p)
 	}

@@ -83,7 +83,7 @@ type grant struct {
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant", selection: &filter{}}}
 	c := parent.Command("grant", "Let another key take a name, once.").HelpLong(grantHelp + orderHelp)
-	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
+	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, parseFingerprint)
 	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
 	all.Check(c, func() error { return v.checkKey(v.key) })
@@ -146,7 +146,8 @@ func (v *grant) askKey(ctx context.Context) error {
 	case v.key == "":
 		return errNo
 	}
-	return operate.CheckKeyPrefix(v.key)
+	v.key, err = parseFingerprint(v.key)
+	return err
 }
 
 var grantColumns = []cli.Column[*waiting.Key]{

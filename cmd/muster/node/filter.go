@@ -40,7 +40,9 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Flag(c, "site").StringVar((*string)(&f.Site))
 	cli.Flag(c, "prefix").StringVar(&f.Prefix)
-	cli.Flag(c, "match").StringVar((*string)(&f.Match))
+	cli.Parse(cli.Flag(c, "match"), &f.Match, func(s string) (wire.Pattern, error) {
+		return wire.Pattern(wire.FoldName(s)), nil // checked with the other filters
+	})
 	cli.Flag(c, "token-id").HintAction(verb.TokenIDs).StringVar((*string)(&f.Token))
 	cli.Flag(c, "fact").StringsVar(&f.Facts)
 }

@@ -83,11 +83,11 @@ func (v *order) check() error {
 	var errs []error
 	for _, text := range v.given {
 		if strings.ContainsAny(text, "*?") {
-			p, err := wire.ParsePattern(text)
+			p, err := wire.ParseNamePattern(text)
 			v.patterns, errs = append(v.patterns, p), append(errs, err)
 			continue
 		}
-		id, err := wire.ParseIdentity(text)
+		id, err := wire.ParseName(text)
 		if errs = append(errs, err); !slices.Contains(v.names, id) {
 			v.names = append(v.names, id)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 	"muster/provisioner/orders"
@@ -58,13 +59,18 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	v.pending.approve = name == "approve"
 	v.selection = &v.pending
 	c := parent.Command(name, help).HelpLong(long + orderHelp)
-	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
+	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, parseFingerprint)
 	if v.pending.approve {
 		cli.Until(cli.Flag(c, "expires").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
 	}
 	v.addFlags(c, all)
 	all.Check(c, func() error { return v.checkKey(v.key) })
 	all[c.FullCommand()] = v.run
+}
+
+func parseFingerprint(text string) (string, error) {
+	hash := wire.FoldHash(text)
+	return hash, operate.CheckKeyPrefix(hash)
 }
 
 // run gives the verdict. Listed keys are named by fingerprint, so that the order does not lift a later rejection.

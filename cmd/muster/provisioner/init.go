@@ -15,6 +15,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/setup"
+	"muster/internal/wire"
 )
 
 // initFlags are the flags of "muster provisioner init".
@@ -64,8 +65,9 @@ func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 // check sets defaults that depend on the host, and returns all mistakes in the flags.
 func (s *initFlags) check() error {
 	if host, err := os.Hostname(); s.Name == "" && err == nil {
-		s.Name = strings.ToLower(strings.TrimSuffix(host, "."))
+		s.Name = host
 	}
+	s.Name = wire.FoldName(s.Name)
 	if s.TrustDomain == "" {
 		_, domain, _ := strings.Cut(s.Name, ".")
 		s.TrustDomain = cmp.Or(domain, s.Name)

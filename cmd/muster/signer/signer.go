@@ -48,7 +48,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
 	cli.Parse(cli.Flag(c, "name"), &n.Name, checkName)
 	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, checked(jwt.ParseSite))
-	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParsePattern))
+	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParseNamePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
 		var err error
 		if n.Public, err = inputfile.ReadText(file, inputfile.Typed); err != nil {

@@ -47,8 +47,8 @@ func tokenArg(c *kingpin.CmdClause) *one {
 // path returns the API's path of the token, and its id.
 func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err error) {
 	const tokens = "/v1/tokens/" //nolint:gosec // a path, and no credential
-	if len(t.name) == 32 && strings.Trim(t.name, "0123456789abcdef") == "" {
-		return tokens + t.name, t.name, nil
+	if id := wire.FoldHash(t.name); len(id) == 32 && strings.Trim(id, "0123456789abcdef") == "" {
+		return tokens + id, id, nil
 	}
 	if _, err := os.Stat(t.name); err != nil {
 		return "", "", fmt.Errorf("%q is neither the id of a token, 32 lower-case hex digits, nor a file with one",

@@ -83,7 +83,7 @@ func Brokers(urls []string, srv string) (string, error) {
 		}
 	}
 	if srv != "" {
-		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(srv), ".")); err != nil {
+		if _, err := wire.ParseName(srv); err != nil {
 			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; "+
 				"the names of SRV records are derived from it", srv))
 		}

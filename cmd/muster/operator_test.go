@@ -53,7 +53,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "anna.pem")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("credential: %v, %v", info, err)
 	}
-	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +in 29d +\d+s ago +\S+`).MatchString(out) {
+	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +in 89d +\d+s ago +\S+`).MatchString(out) {
 		t.Errorf("list: %s", out)
 	}
 	// If the new credential cannot be written, the old one stays valid.

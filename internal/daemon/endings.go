@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/span"
@@ -20,15 +20,10 @@ const (
 	shortLife = 24 * time.Hour
 )
 
-// endings collects what ends soon.
+// endings collects what ends soon, a line each.
 type endings struct {
 	now   time.Time
-	found []ending
-}
-
-type ending struct {
-	at   time.Time
-	text string
+	lines []string
 }
 
 // add notes what ends within the span, from now on. Zero times are no bounds.
@@ -36,16 +31,7 @@ func (e *endings) add(within time.Duration, from, to time.Time, what, remedy str
 	if to.IsZero() || !e.now.Before(to) || to.Sub(e.now) > within || to.Sub(from) <= shortLife {
 		return
 	}
-	e.found = append(e.found, ending{to, fmt.Sprintf("%s ends at %s: %s", what, to.UTC().Format(time.RFC3339), remedy)})
-}
-
-func (e *endings) err() error {
-	slices.SortFunc(e.found, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.text, b.text)) })
-	var errs []error
-	for _, f := range e.found {
-		errs = append(errs, errors.New(f.text))
-	}
-	return errors.Join(errs...)
+	e.lines = append(e.lines, fmt.Sprintf("%s ends at %s: %s", what, to.UTC().Format(time.RFC3339), remedy))
 }
 
 // EndsSoon returns a line for each authority that ends sooner than its certificates would, and for each signer,
@@ -74,19 +60,22 @@ func (b *base) EndsSoon() error {
 				"`muster broker certificate` makes another")
 		}
 	}
-	return e.err()
+	if len(e.lines) == 0 {
+		return nil
+	}
+	slices.Sort(e.lines)
+	return errors.New(strings.Join(e.lines, "\n"))
 }
 
 func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 	for _, c := range a.Certificates() {
-		what := fmt.Sprintf("the %s certificate %q of the %s authority", c.What, c.Name, c.Authority)
+		within, remedy := endsSoon, "give nodes, brokers, operators and tokens the present authority until then"
 		if c.Authority == "present" {
-			e.add(max(endsSoon, longest), time.Time{}, c.NotAfter, what, "certificates that would live longer, up to "+
-				span.Format(longest)+", are cut short: replace the authority with `muster ca roll`")
-		} else {
-			e.add(endsSoon, time.Time{}, c.NotAfter, what, "give nodes, brokers, operators and tokens the present "+
-				"authority until then")
+			within, remedy = max(endsSoon, longest), fmt.Sprintf("certificates that would live longer, up to %s, are "+
+				"cut short: replace the authority with `muster ca roll`", span.Format(longest))
 		}
+		e.add(within, time.Time{}, c.NotAfter,
+			fmt.Sprintf("the %s certificate %q of the %s authority", c.What, c.Name, c.Authority), remedy)
 	}
 }
 

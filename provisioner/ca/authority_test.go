@@ -21,7 +21,7 @@ func caTemplate(name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: noon.Add(-time.Hour), NotAfter: noon.AddDate(1, 0, 0),
-		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 }
 
@@ -81,6 +81,7 @@ func TestNewRefuses(t *testing.T) {
 		}), []string{"issuing certificate: "}},
 		"issuing is no CA":           {pair(func(_, i *x509.Certificate) { i.IsCA = false; i.SubjectKeyId = []byte{1} }), []string{"issuing certificate is not a CA's"}},
 		"issuing may not sign":       {pair(func(_, i *x509.Certificate) { i.KeyUsage = x509.KeyUsageDigitalSignature }), []string{"issuing certificate is not a CA's"}},
+		"issuing may not sign CRLs":  {pair(func(_, i *x509.Certificate) { i.KeyUsage = x509.KeyUsageCertSign }), []string{"may not sign CRLs"}},
 		"root allows no CA below it": {pair(func(r, _ *x509.Certificate) { r.MaxPathLenZero = true }), []string{"path length 0"}},
 		"issuing is only for mail": {pair(func(_, i *x509.Certificate) {
 			i.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}

@@ -18,6 +18,9 @@ func (cfg *Config) check() []error {
 		return []error{errors.New("no root certificate, no issuing certificate or no key")}
 	}
 	errs := checkPair(cfg.Root, cfg.Issuing)
+	if cfg.Issuing.KeyUsage&x509.KeyUsageCRLSign == 0 {
+		errs = append(errs, errors.New("issuing certificate may not sign CRLs (key usage cRLSign)"))
+	}
 	if !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}

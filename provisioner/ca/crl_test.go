@@ -101,17 +101,6 @@ func TestSignCRLRefuses(t *testing.T) {
 			}
 		})
 	}
-	t.Run("by a certificate that may not", func(t *testing.T) {
-		t.Parallel()
-		a := authority(t, func(c *ca.Config) {
-			issuing := *c.Issuing
-			issuing.KeyUsage = x509.KeyUsageCertSign
-			c.Issuing = &issuing
-		})
-		if _, err := a.SignCRL(a.IssuerKeyID(), crlRequest()); !errors.Is(err, ca.ErrAuthority) {
-			t.Errorf("SignCRL = %v, want %v", err, ca.ErrAuthority)
-		}
-	})
 }
 
 func TestCRLsOfPreviousIssuers(t *testing.T) {

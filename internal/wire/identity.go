@@ -19,8 +19,8 @@ var ErrIdentity = errors.New("not a valid identity")
 // may make one.
 type Identity string
 
-// ParseIdentity accepts lower-case RFC 1123 names whose last label is not all digits, so no IP address. It refuses
-// other spellings and does not normalize them. The error wraps [ErrIdentity].
+// ParseIdentity accepts lower-case RFC 1123 names whose last label is no number, so no IP address in any spelling that
+// inet_aton(3) takes. It refuses other spellings and does not normalize them. The error wraps [ErrIdentity].
 func ParseIdentity(s string) (Identity, error) {
 	if s == "" {
 		return "", fmt.Errorf("%w: empty", ErrIdentity)
@@ -35,7 +35,8 @@ func ParseIdentity(s string) (Identity, error) {
 		}
 		last = label
 	}
-	if strings.Trim(last, "0123456789") == "" {
+	hex, isHex := strings.CutPrefix(last, "0x")
+	if strings.Trim(last, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == "" {
 		return "", fmt.Errorf("%w: %q: the last label is a number, as in an IP address", ErrIdentity, s)
 	}
 	return Identity(s), nil

@@ -44,13 +44,16 @@ func TestOperate(t *testing.T) {
 	provisioner.waitFor("node provisioned")
 
 	want(ask("token", "list"), `^[0-9a-f]{32}  good +1 of 2 left  signer  web\*\.example\.net  `)
-	var tokens []struct {
-		ID   string `json:"tid"`
-		Left int    `json:"left"`
+	var list struct {
+		Tokens []struct {
+			ID   string `json:"tid"`
+			Left int    `json:"left"`
+		} `json:"tokens"`
 	}
-	if err := json.Unmarshal([]byte(ask("token", "list", "-o", "json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].Left != 1 {
-		t.Fatalf("tokens = %+v, %v", tokens, err)
+	if err := json.Unmarshal([]byte(ask("token", "list", "-o", "json")), &list); err != nil || len(list.Tokens) != 1 || list.Tokens[0].Left != 1 {
+		t.Fatalf("tokens = %+v, %v", list, err)
 	}
+	tokens := list.Tokens
 	want(ask("token", "show", "two.jwt"), `^web1\.example\.net  enrolled  20\S+Z  127\.0\.0\.1  [0-9a-f]{16}$`)
 	want(ask("token", "revoke", tokens[0].ID, "--why", "leaked"), `^web1\.example\.net  enrolled`)
 	want(ask("token", "show", tokens[0].ID), `State: revoked\n +Revoked: 20\S+Z by \S+: leaked$`)

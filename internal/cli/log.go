@@ -7,6 +7,15 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
+// printable writes lines of JSON as [PrintableJSON]. The handler for text quotes what is unprintable by itself.
+type printable struct{ io.Writer }
+
+// Write implements [io.Writer].
+func (p printable) Write(line []byte) (int, error) {
+	_, err := p.Writer.Write(PrintableJSON(line))
+	return len(line), err
+}
+
 // LogFlags are the flags of a daemon's log.
 type LogFlags struct {
 	level, format string
@@ -24,7 +33,7 @@ func (f *LogFlags) New(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	options := &slog.HandlerOptions{Level: level}
 	handler := slog.Handler(slog.NewTextHandler(w, options))
 	if f.format == "json" {
-		handler = slog.NewJSONHandler(w, options)
+		handler = slog.NewJSONHandler(printable{w}, options)
 	}
 	if f.level == "" {
 		return slog.New(handler), level

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -72,9 +73,8 @@ func WriteList[R any](w io.Writer, o *Output, answer any, rows []R, columns []Co
 	case FormJSON:
 		return WriteJSON(w, answer)
 	case FormJSONL:
-		e := json.NewEncoder(w)
 		for _, r := range rows {
-			if err := e.Encode(r); err != nil {
+			if err := WriteJSONLine(w, r); err != nil {
 				return err
 			}
 		}
@@ -149,10 +149,20 @@ func (o *Output) cell(value any, now time.Time) string {
 	return Printable(text)
 }
 
-// WriteJSON writes a value as indented JSON.
-func WriteJSON(w io.Writer, value any) error {
-	e := json.NewEncoder(w)
+// WriteJSON writes a value as indented [PrintableJSON].
+func WriteJSON(w io.Writer, value any) error { return writeJSON(w, value, "  ") }
+
+// WriteJSONLine writes a value as one line of [PrintableJSON].
+func WriteJSONLine(w io.Writer, value any) error { return writeJSON(w, value, "") }
+
+func writeJSON(w io.Writer, value any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
+	e.SetIndent("", indent)
+	err := e.Encode(value)
+	if err == nil {
+		_, err = w.Write(PrintableJSON(b.Bytes()))
+	}
+	return err
 }

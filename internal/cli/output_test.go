@@ -1,9 +1,12 @@
 package cli_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -51,6 +54,58 @@ func TestListHasOneSetOfColumnsForAllForms(t *testing.T) {
 		}
 		if strings.Join(strings.Fields(days), " ") != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("%s:\n%s\nwant\n%s", form, b.String(), want)
+		}
+	}
+}
+
+// TestNoFormPrintsWhatATerminalObeys writes a text with characters that move the cursor, turn the direction or end a
+// line, in each form and in each log: none is printed, and JSON has the same text as before.
+func TestNoFormPrintsWhatATerminalObeys(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b[2J\x7f\u0080\u0085\u009b\u009f\u00ad\u061c\u200b\u200e\u202e\u2028\u2029\u2066\ufeff\U000e0001é漢😀"
+	raw, err := json.Marshal(map[string]json.RawMessage{"facts": json.RawMessage(`"` + hostile[len("a\x1b[2J"):] + `"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	obeyed := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	for _, form := range append(cli.ListForms(), "log json", "log text", "raw") {
+		var b strings.Builder
+		o := &cli.Output{Forms: cli.ListForms()}
+		var log cli.LogFlags
+		app := kingpin.New("x", "")
+		list := app.Command("list", "")
+		o.AddFlags(list)
+		log.Add(list)
+		args := []string{"list", "-o", form}
+		if kind, isLog := strings.CutPrefix(form, "log "); isLog {
+			args = []string{"list", "--log-format", kind}
+		} else if form == "raw" {
+			args = args[:1]
+		}
+		if _, err := app.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case form == "raw":
+			err = cli.WriteJSON(&b, json.RawMessage(raw))
+		case len(args) == 3 && args[1] == "--log-format":
+			logger, _ := log.New(&b)
+			logger.Info("said", "by", hostile)
+		default:
+			columns := []cli.Column[string]{{Title: "NAME", Value: func(s string) any { return s }}}
+			err = cli.WriteList(&b, o, map[string]string{"name": hostile}, []string{hostile}, columns)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexFunc(b.String(), obeyed); i >= 0 || !strings.Contains(b.String(), "é漢😀") {
+			t.Errorf("%s: character %d of %q", form, i, b.String())
+		}
+		if strings.HasPrefix(form, "json") {
+			var as any
+			if err := json.Unmarshal([]byte(b.String()), &as); err != nil || !strings.Contains(fmt.Sprint(as), hostile) {
+				t.Errorf("%s: read back as %q, %v", form, as, err)
+			}
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -34,6 +38,26 @@ func Printable(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// PrintableJSON returns JSON with unprintable characters as escapes, which a terminal shows and a program reads as
+// before. A text without them is returned as it is.
+func PrintableJSON(text []byte) []byte {
+	if !slices.ContainsFunc(text, func(c byte) bool { return c >= 0x7f }) {
+		return text // JSON escapes the control characters of ASCII
+	}
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		switch {
+		case r < 0x7f, r != utf8.RuneError && unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
+		}
+	}
+	return b.Bytes()
 }
 
 func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }

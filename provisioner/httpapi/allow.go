@@ -35,7 +35,7 @@ type AllowImport struct {
 
 func allowRoutes(s *Server) {
 	list := s.cfg.Orders.AllowList
-	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*orders.Allowance, error) {
+	getList(s, viewer, "/v1/allow", func(r *http.Request) ([]*orders.Allowance, error) {
 		return list.List(r.Context())
 	})
 	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*orders.Allowance, error) {

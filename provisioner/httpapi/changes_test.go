@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,6 +60,11 @@ func (c *changer) change(pattern, value string, in map[string]any, shown func() 
 	}
 }
 
+// lists is [sees] for a list, which is a member that is named as the path ends.
+func lists[A any](c *changer, p string, want func([]A) bool) func() bool {
+	return sees(c, p, func(answer map[string][]A) bool { return want(answer[path.Base(p)]) })
+}
+
 // sees asks the other provisioner, and reports whether its answer is as wanted.
 func sees[A any](c *changer, path string, want func(A) bool) func() bool {
 	return func() bool {
@@ -93,7 +99,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 
 	// Signers and operators.
 	_, public := newKey(t)
-	operators := func(want func([]operate.OperatorInfo) bool) func() bool { return sees(c, "/v1/operators", want) }
+	operators := func(want func([]operate.OperatorInfo) bool) func() bool { return lists(c, "/v1/operators", want) }
 	ben := func(removed bool) func() bool {
 		return operators(func(all []operate.OperatorInfo) bool {
 			return slices.ContainsFunc(all,
@@ -104,7 +110,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/operators/{name}/remove", "ben", nil, ben(true))
 	var id string // of the signer
 	build := func(removed bool) func() bool {
-		return sees(c, "/v1/signers", func(all []trust.SignerInfo) bool {
+		return lists(c, "/v1/signers", func(all []trust.SignerInfo) bool {
 			i := slices.IndexFunc(all, func(s trust.SignerInfo) bool { return s.Name == "build" })
 			if i >= 0 {
 				id = string(all[i].ID)
@@ -131,7 +137,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.waits(func() { f.Refused(f.Node("web3.example.net")) })
 	c.change("POST /v1/nodes/{identity}/forget", "web3.example.net", nil, pending(0, 1))
 	allowed := func(want int) func() bool {
-		return sees(c, "/v1/allow", func(all []orders.Allowance) bool { return len(all) == want })
+		return lists(c, "/v1/allow", func(all []orders.Allowance) bool { return len(all) == want })
 	}
 	c.change("POST /v1/allow", "", map[string]any{"pattern": "db*.example.net"}, allowed(1))
 	agent := f.Agent("db1.example.net", f.Token(nil))
@@ -162,7 +168,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	once := f.Token(testbed.Limited(1, "web9.example.net"))
 	tid := string(f.TokenID(once))
 	listed := func(revoked bool) func() bool {
-		return sees(c, "/v1/tokens", func(all []operate.TokenSummary) bool {
+		return lists(c, "/v1/tokens", func(all []operate.TokenSummary) bool {
 			return slices.ContainsFunc(all,
 				func(t operate.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
 		})

@@ -32,7 +32,7 @@ func downloadRoutes(s *Server) {
 		w.Header().Set("Content-Type", typePEM)
 		_, _ = io.WriteString(w, s.cfg.Orders.Process.Authority().Roots) // the client has gone
 	})
-	get(s, anyone, "/v1/crl", s.crls)
+	getList(s, anyone, "/v1/crl", s.crls)
 	crls := func(path, form string, write func(io.Writer, []*trust.CRL) error) {
 		s.handle("GET "+path, access{}, func(w http.ResponseWriter, r *http.Request) {
 			found, err := s.crls(r)

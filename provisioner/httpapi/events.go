@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -144,6 +145,7 @@ func (o *eventWriter) event(e *events.Stored) error {
 	if err != nil {
 		return err
 	}
+	b = cli.PrintableJSON(b)
 	if o.lines {
 		return o.out.send(append(b, '\n'))
 	}

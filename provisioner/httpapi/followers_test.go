@@ -96,8 +96,7 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		var list []operate.OperatorInfo
-		call(t, f, http.MethodGet, "/v1/operators", nil, &list)
+		list := listed[operate.OperatorInfo](t, f, "/v1/operators")
 		if len(list) != 1 || list[0].Role != role {
 			t.Fatalf("operators %+v, want anna as %q", list, role)
 		}

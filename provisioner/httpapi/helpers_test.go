@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"net/http"
 	"os"
+	"path"
 	"strconv"
 	"sync"
 	"testing"
@@ -43,4 +45,16 @@ func dirFD(t *testing.T, path string) string {
 	}
 	t.Cleanup(func() { _ = dir.Close() })
 	return strconv.FormatUint(uint64(dir.Fd()), 10)
+}
+
+// listed asks for a list: a member that is named as the path ends, and is never null.
+func listed[A any](t *testing.T, f *testbed.Fleet, route string) []A {
+	t.Helper()
+	var answer map[string][]A
+	call(t, f, http.MethodGet, route, nil, &answer)
+	all := answer[path.Base(route)]
+	if all == nil || len(answer) != 1 {
+		t.Fatalf("GET %s: %v, want one member", route, answer)
+	}
+	return all
 }

@@ -55,9 +55,7 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	f.Apply(limited, f.Enroll(limited))
 	f.Enroll(f.Node("web2.example.net"))
 	f.Eventually("both tokens are listed", func() bool {
-		var tokens []operate.TokenSummary
-		call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
-		return len(tokens) == 2
+		return len(listed[operate.TokenSummary](t, f, "/v1/tokens")) == 2
 	})
 	var named httpapi.TokenID
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
@@ -100,15 +98,13 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	if report.Revoked == nil || len(report.UsedBy) != 0 {
 		t.Errorf("a revoked token that nobody has used: %+v", report)
 	}
-	var tokens []operate.TokenSummary
-	call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
+	tokens := listed[operate.TokenSummary](t, f, "/v1/tokens")
 	if len(tokens) != 3 {
 		t.Errorf("%d tokens, want the two that were used and the one that was revoked", len(tokens))
 	}
 
 	// What there is not of a token is no number and no time.
-	var members []map[string]any
-	call(t, f, http.MethodGet, "/v1/tokens", nil, &members)
+	members := listed[map[string]any](t, f, "/v1/tokens")
 	var had []string
 	for _, m := range members {
 		_, seen := m["first_seen"]
@@ -136,8 +132,7 @@ func TestSignersAndNodes(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 
-	var signers []trust.SignerInfo
-	call(t, f, http.MethodGet, "/v1/signers", nil, &signers)
+	signers := listed[trust.SignerInfo](t, f, "/v1/signers")
 	if len(signers) != 1 || signers[0].Source != trust.SignerOfFile {
 		t.Fatalf("signers: %+v", signers)
 	}
@@ -170,8 +165,7 @@ func TestSignersAndNodes(t *testing.T) {
 	if removed.Left != 0 {
 		t.Errorf("%d signers left", removed.Left)
 	}
-	var crls []trust.CRL
-	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
+	crls := listed[trust.CRL](t, f, "/v1/crl")
 	if len(crls) != 1 || crls[0].Issuer == "" {
 		t.Errorf("%d CRLs, want the one issuer's", len(crls))
 	}

@@ -26,7 +26,7 @@ func operatorRoutes(s *Server) {
 		l, _ := loginOf(r.Context())
 		return &Self{By: l.by, Role: l.role}, nil
 	})
-	get(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
+	getList(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
 		return operators.List(r.Context())
 	})
 	change(s, admin, "/v1/operators",

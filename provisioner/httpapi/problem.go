@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -179,5 +178,5 @@ func (p *Problem) write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", typeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(&sent) // the client has gone
+	writeJSON(w, &sent)
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -152,6 +154,14 @@ func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*ht
 	})
 }
 
+// getList serves a list as a member that is named as the route ends: {"tokens": []}.
+func getList[T any](s *Server, role trust.OperatorRole, route string, list func(*http.Request) ([]T, error)) {
+	get(s, role, route, func(r *http.Request) (map[string][]T, error) {
+		all, err := list(r)
+		return map[string][]T{path.Base(route): append([]T{}, all...)}, err
+	})
+}
+
 // ask serves POST requests that change nothing.
 func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
 	s.handle("POST "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +203,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, a any, err error
 		return
 	}
 	w.Header().Set("Content-Type", typeJSON)
-	_ = json.NewEncoder(w).Encode(a) // the client has gone
+	writeJSON(w, a)
+}
+
+// writeJSON ends an answer. If it fails, the client has gone.
+func writeJSON(w io.Writer, a any) {
+	if b, err := json.Marshal(a); err == nil {
+		_, _ = w.Write(append(cli.PrintableJSON(b), '\n'))
+	}
 }
 
 // fail answers with an error and logs it, at debug level if the caller is unknown and could fill the log.

@@ -38,9 +38,8 @@ const maxTokenUses = 10_000
 func tokenRoutes(s *Server) {
 	t := s.cfg.Orders.Tokens
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
-	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
-		tokens, err := t.List(r.Context())
-		return append([]operate.TokenSummary{}, tokens...), err // [] and not null
+	getList(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
+		return t.List(r.Context())
 	})
 	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
 		return t.Get(r.Context(), tid(r), maxTokenUses)
@@ -68,9 +67,15 @@ func tokenRoutes(s *Server) {
 	})
 	change(s, operator, "/v1/tokens/{tid}/release", func(
 		r *http.Request, q *Release, c trust.Cause,
-	) ([]trust.TokenUse, error) {
-		return t.Release(r.Context(), tid(r), q.Of, c)
+	) (*Released, error) {
+		uses, err := t.Release(r.Context(), tid(r), q.Of, c)
+		return &Released{append([]trust.TokenUse{}, uses...)}, err
 	})
+}
+
+// Released are the uses that were given back.
+type Released struct {
+	Released []trust.TokenUse `json:"released"`
 }
 
 // Unfreezing sets the uses that a frozen token has left.
@@ -92,7 +97,7 @@ type Removed struct {
 
 func signerRoutes(s *Server) {
 	signers := s.cfg.Orders.Signers
-	get(s, viewer, "/v1/signers", func(r *http.Request) ([]trust.SignerInfo, error) {
+	getList(s, viewer, "/v1/signers", func(r *http.Request) ([]trust.SignerInfo, error) {
 		return signers.List(r.Context())
 	})
 	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c trust.Cause) (*trust.SignerInfo, error) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/cli"
 	"muster/provisioner/events"
 )
 
@@ -90,6 +91,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 	defer func() { a.Elapsed = time.Since(began) }()
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	body = cli.PrintableJSON(body)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.String(), bytes.NewReader(body))
 	if err != nil {
 		a.Cause = errURL.Error()

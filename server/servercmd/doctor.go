@@ -50,7 +50,7 @@ func (v *doctorVerb) run(ctx context.Context) error {
 		return err
 	}
 	if v.output.JSON() {
-		err = cli.WriteJSON(v.out, findings)
+		err = cli.WriteJSON(v.out, map[string][]server.Finding{"findings": findings})
 	} else {
 		err = printFindings(v.out, findings)
 	}

@@ -82,14 +82,19 @@ SOURCE is the list that an entry was imported from.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List entries.").HelpLong(listHelp)
-	verb.List(c, all, verb.Path[[]*orders.Allowance]("/v1/allow"),
+	verb.List(c, all, verb.Listed[*orders.Allowance]("/v1/allow"),
 		func(o *verb.Operator, list []*orders.Allowance) verb.Shown {
 			for _, a := range list {
 				if orders.AnyName(a.Pattern) && !a.Over(time.Now()) {
 					o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
 				}
 			}
-			return &verb.Rows[*orders.Allowance]{Rows: list, Empty: "the allow-list is empty", Columns: columns}
+			return &verb.Rows[*orders.Allowance]{
+				Rows:    list,
+				Noun:    "allow",
+				Empty:   "the allow-list is empty",
+				Columns: columns,
+			}
 		},
 	)
 }

@@ -3,7 +3,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -127,7 +126,7 @@ func (v *flags) run(ctx context.Context) error {
 func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 	return bench.Cases(ctx, v.cfg, func(name string, r *bench.Result) {
 		if v.JSON() {
-			_ = json.NewEncoder(w).Encode(map[string]any{"case": name, "result": r})
+			_ = cli.WriteJSONLine(w, map[string]any{"case": name, "result": r})
 			return
 		}
 		_, _ = fmt.Fprintf(w, "\n%s\n", name)

@@ -37,7 +37,7 @@ needed.
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show root and issuing certificates.").HelpLong(showHelp)
 	verb.List(c, all, read, func(_ *verb.Operator, certificates []ca.CertificateInfo) verb.Shown {
-		return &verb.Rows[ca.CertificateInfo]{Rows: certificates, Columns: columns}
+		return &verb.Rows[ca.CertificateInfo]{Rows: certificates, Noun: "certificates", Columns: columns}
 	})
 }
 

@@ -101,7 +101,7 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 		case !o.JSON():
 			_, err = fmt.Printf("%s\n", line)
 		case shown == 1:
-			_, err = fmt.Printf("[\n%s", line)
+			_, err = fmt.Printf("{\"events\": [\n%s", line)
 		default:
 			_, err = fmt.Printf(",\n%s", line)
 		}
@@ -110,9 +110,9 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 	switch {
 	case err != nil:
 	case o.JSON() && shown == 0:
-		_, err = fmt.Println("[]")
+		_, err = fmt.Println(`{"events": []}`)
 	case o.JSON():
-		_, err = fmt.Println("\n]")
+		_, err = fmt.Println("\n]}")
 	case !f.follow && shown == 0:
 		o.Say("no such events since %s", verb.Instant(q.Since))
 	}

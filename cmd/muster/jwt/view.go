@@ -219,5 +219,5 @@ func indented(value any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return string(cli.PrintableJSON(b))
 }

@@ -45,7 +45,8 @@ func runTests(ctx context.Context, o *verb.Output, paths []string) error {
 			failed++
 		}
 	}
-	if err := verb.Show(o, results, showResults); err != nil {
+	answer := map[string][]policies.TestResult{"tests": append([]policies.TestResult{}, results...)}
+	if err := verb.Show(o, answer, showResults); err != nil {
 		return err
 	}
 	if len(results) == 0 {
@@ -57,7 +58,8 @@ func runTests(ctx context.Context, o *verb.Output, paths []string) error {
 	return nil
 }
 
-func showResults(all []policies.TestResult) io.WriterTo {
+func showResults(answer map[string][]policies.TestResult) io.WriterTo {
+	all := answer["tests"]
 	if len(all) == 0 {
 		return nil
 	}

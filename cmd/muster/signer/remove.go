@@ -47,7 +47,7 @@ func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, e
 	if id := jwt.SignerID(signer); trust.CheckSignerID(id) == nil {
 		return id, nil
 	}
-	signers, err := verb.Get[[]trust.SignerInfo](ctx, o, "/v1/signers")
+	signers, err := verb.Listed[trust.SignerInfo]("/v1/signers")(ctx, o)
 	if err != nil {
 		return "", err
 	}

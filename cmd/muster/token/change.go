@@ -59,13 +59,14 @@ func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
 	token := tokenArg(c)
 	var of, id string
 	c.Arg("of", "Name of the node, or SHA-256 of its key.").Required().StringVar(&of)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (released []trust.TokenUse, err error) {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (released *httpapi.Released, err error) {
 		var path string
 		if path, id, err = token.path(ctx, o); err != nil {
 			return nil, err
 		}
-		return verb.Post[[]trust.TokenUse](ctx, o, path+"/release", httpapi.Release{Of: of, Why: o.Why})
-	}, func(o *verb.Operator, released []trust.TokenUse) io.WriterTo {
+		return verb.Post[*httpapi.Released](ctx, o, path+"/release", httpapi.Release{Of: of, Why: o.Why})
+	}, func(o *verb.Operator, answer *httpapi.Released) io.WriterTo {
+		released := answer.Released
 		o.Say("%s of token %s given back", verb.Counted(len(released), "use", "uses"), id)
 		return uses(released)
 	})

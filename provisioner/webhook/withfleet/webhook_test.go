@@ -31,12 +31,12 @@ func ask(t *testing.T, f *testbed.Fleet, nc *nats.Conn, n *simnode.Node) {
 // hooks asks the provisioner for its webhooks.
 func hooks(t *testing.T, f *testbed.Fleet) []events.Webhook {
 	t.Helper()
-	var all []events.Webhook
+	var all map[string][]events.Webhook
 	c := httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
 	if err := c.Do(f.Context(), http.MethodGet, "/v1/webhooks", nil, &all); err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return all["webhooks"]
 }
 
 // alarm returns the cause of the webhooks' alarm, or "".

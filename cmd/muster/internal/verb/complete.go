@@ -32,9 +32,9 @@ var (
 		}
 		return names
 	})
-	TokenIDs = completed("/v1/tokens", func(tokens []operate.TokenSummary) (ids []string) {
-		for i := range tokens {
-			ids = append(ids, string(tokens[i].ID))
+	TokenIDs = completed("/v1/tokens", func(answer map[string][]operate.TokenSummary) (ids []string) {
+		for i := range answer["tokens"] {
+			ids = append(ids, string(answer["tokens"][i].ID))
 		}
 		return ids
 	})

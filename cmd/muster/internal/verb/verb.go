@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -92,6 +93,7 @@ func Query[T any](
 // Rows is a list that can be printed in every form.
 type Rows[R any] struct {
 	Rows    []R
+	Noun    string // the list's member in JSON; empty: JSON is the whole answer
 	Empty   string // printed to standard error if there are no rows
 	Columns []cli.Column[R]
 }
@@ -106,6 +108,9 @@ func (l *Rows[R]) show(o *Output, answer any) error {
 	if len(l.Rows) == 0 && o.ForPeople() {
 		o.Say("%s", l.Empty)
 		return nil
+	}
+	if l.Noun != "" {
+		answer = map[string][]R{l.Noun: append([]R{}, l.Rows...)}
 	}
 	if err := cli.WriteList(os.Stdout, &o.Output, answer, l.Rows, l.Columns); err != nil {
 		return err
@@ -135,6 +140,14 @@ func List[T any](
 // Path returns a function that gets path from the provisioner's API.
 func Path[T any](path string) func(context.Context, *Operator) (T, error) {
 	return func(ctx context.Context, o *Operator) (T, error) { return Get[T](ctx, o, path) }
+}
+
+// Listed returns a function that gets a list from the provisioner's API: the member that is named as the route ends.
+func Listed[R any](route string) func(context.Context, *Operator) ([]R, error) {
+	return func(ctx context.Context, o *Operator) ([]R, error) {
+		answer, err := Get[map[string][]R](ctx, o, route)
+		return answer[path.Base(route)], err
+	}
 }
 
 // Order adds a verb that requests a change and reports the result.

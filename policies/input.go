@@ -26,6 +26,9 @@ type Input struct {
 	// Facts is a JSON object from the node, unproven: any holder of a token can send anything. Nil means {}.
 	Facts json.RawMessage `json:"facts"`
 
+	// FactsError is why the node did not send its present facts: Facts are then {} or older ones. "" if it did.
+	FactsError string `json:"facts_error"`
+
 	// Node is the record of the identity.
 	Node Node `json:"node"`
 

@@ -55,7 +55,7 @@ func TestInputJSON(t *testing.T) {
 				"secure":true,"urls":["prov1:4222"],"srv_domain":"","default":true},
 			"csr":{"common_name":"web1.example.net","dns_names":["web1.example.net"],"ip_addresses":["192.0.2.1"],"uris":["spiffe://x/node/y"],
 				"emails":["root@example.net"],"key":{"type":"P-256","hash":"00ff"}},
-			"facts":{"role":"web"},
+			"facts":{"role":"web"},"facts_error":"",
 			"node":{"state":"applied","reason":"continuity","serial":"0b","cloned":false,"provisioned_at":"2026-03-01T12:00:00Z","expires_at":"2026-03-01T12:00:00Z"},
 			"allow":{"pattern":"web*.example.net","comment":"rack 4","expires_at":"2026-03-01T12:00:00Z"},
 			"source":{"address":"192.0.2.7","site":"ams"},"provisioner":{"site":"ams","version":"1.0.0"},
@@ -64,7 +64,7 @@ func TestInputJSON(t *testing.T) {
 			"token":{"id":"","signer":"","issuer":"","org":"","site":"","identities":[],"uses":0,"extensions":{},
 				"secure":false,"urls":[],"srv_domain":"","default":false},
 			"csr":{"common_name":"","dns_names":[],"ip_addresses":[],"uris":[],"emails":[],"key":{"type":"","hash":""}},
-			"facts":{},"node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,"source":{"address":"","site":""},
+			"facts":{},"facts_error":"","node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,"source":{"address":"","site":""},
 			"provisioner":{"site":"","version":""},"evidence":null,"time":"2026-03-01T12:00:00Z"}`},
 	}
 	for name, tt := range tests {

@@ -23,7 +23,8 @@ type Brief struct {
 	Agent    string
 	Facts    facts.Facts
 	Cloned   bool
-	Offered  bool // the newest certificate is not confirmed yet
+	Fault    string // cause, or ""
+	Offered  bool   // the newest certificate is not confirmed yet
 
 	Superseded bool
 
@@ -48,6 +49,7 @@ func (r *Record) Brief() Brief {
 		Agent:         r.Agent,
 		Facts:         r.Facts,
 		Cloned:        r.Cloned != nil,
+		Fault:         r.Fault.cause(),
 		Offered:       r.Next != nil,
 		Superseded:    len(r.Superseded) > 0,
 		FirstEnrolled: r.FirstEnrolledAt,

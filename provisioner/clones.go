@@ -109,6 +109,37 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 		return
 	}
 	cloned.At = p.now()
+	r, err := p.amend(ctx, id, serial, func(r *Record) bool {
+		if r.Cloned != nil || cloned.Machines[0].Last.Before(r.OwnedSince) {
+			return false
+		}
+		r.Cloned = cloned
+		return true
+	})
+	if err != nil {
+		p.cfg.Log.WarnContext(ctx, "clone not recorded", "node", id, "code", CodeOf(err), "err", err)
+	}
+	if r == nil {
+		return
+	}
+	e := events.Event{
+		Type:    events.Cloned,
+		Time:    r.Cloned.At,
+		Node:    string(id),
+		Cause:   cloned.Text(),
+		Attempt: r.Attempt,
+	}
+	if r.Current != nil {
+		e.Serial = r.Current.Serial
+	}
+	p.cfg.Emit(e)
+	p.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "serial", e.Serial, "err", e.Cause)
+}
+
+// amend writes what change makes of a record, if serial is a certificate of its owner. It returns nil if change is
+// false, or the node does not own the name.
+func (p *Provisioner) amend(ctx context.Context, id wire.Identity, serial string,
+	change func(*Record) bool) (*Record, error) {
 	owner := func(r *Record) bool {
 		return slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
 			return i != nil && i.Serial == serial && slices.Contains(r.Lineage, i.KeyHash)
@@ -116,34 +147,21 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 	}
 	for range maxRounds {
 		r, after, err := p.cfg.Store.Record(ctx, id)
-		if err != nil || r == nil || r.Cloned != nil || r.State == StateRevoked || r.State == StateRetired ||
-			!owner(r) || cloned.Machines[0].Last.Before(r.OwnedSince) {
-			return
+		if err != nil || r == nil || r.State == StateRevoked || r.State == StateRetired || !owner(r) {
+			return nil, err
 		}
 		next := *r
-		next.Cloned = cloned
-		next.Attempt, next.UpdatedAt = wire.NewID(), next.Cloned.At
+		if !change(&next) {
+			return nil, nil
+		}
+		next.Attempt, next.UpdatedAt = wire.NewID(), p.now()
 		next.keepSuperseded(r, next.UpdatedAt)
-		err = p.records.publish(ctx, &next, after, nil)
-		if errors.Is(err, errAgain) {
-			continue
+		if err = p.records.publish(ctx, &next, after, nil); err == nil {
+			return &next, nil
 		}
-		if err != nil {
-			p.cfg.Log.WarnContext(ctx, "clone not recorded", "node", id, "code", CodeOf(err), "err", err)
-			return
+		if !errors.Is(err, errAgain) {
+			return nil, err
 		}
-		e := events.Event{
-			Type:    events.Cloned,
-			Time:    next.Cloned.At,
-			Node:    string(id),
-			Cause:   cloned.Text(),
-			Attempt: next.Attempt,
-		}
-		if r.Current != nil {
-			e.Serial = r.Current.Serial
-		}
-		p.cfg.Emit(e)
-		p.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "serial", e.Serial, "err", e.Cause)
-		return
 	}
+	return nil, errAgain
 }

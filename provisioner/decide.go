@@ -10,6 +10,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
+	"muster/provisioner/events"
 )
 
 func (a *attempt) decide(ctx context.Context) error {
@@ -81,10 +82,11 @@ func (a *attempt) input() *policies.Input {
 			Emails:      a.csr.Emails,
 			Key:         policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
 		},
-		Facts:  a.request.Facts,
-		Allow:  a.allowance.Input(),
-		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
-		Source: policies.Source{Address: a.source.Address, Site: string(a.siteOf(a.source))},
+		Facts:      a.request.Facts,
+		FactsError: events.Scrub(a.request.FactsError),
+		Allow:      a.allowance.Input(),
+		Node:       policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
+		Source:     policies.Source{Address: a.source.Address, Site: string(a.siteOf(a.source))},
 		Provisioner: policies.Provisioner{
 			Site: string(a.cfg.Site), Version: a.cfg.Version,
 		},

@@ -75,6 +75,7 @@ type findings struct {
 	decision   *policies.Decision
 	files      wire.Files
 	confirmed  *Issued // of a renewal: the offer that it confirms, or nil
+	faulted    *Record // of a renewal: the record if its fault changes, or nil
 
 	// Of a node that comes back in a recovery.
 	returning *Recovered
@@ -523,6 +524,10 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	}
 	if a.reason.changesHands() {
 		n.OwnedSince, n.Cloned = now, nil
+	}
+	former := n.Fault
+	if n.Fault = a.faultAfter(former, now); n.Fault != former && a.renewal {
+		a.faulted = n
 	}
 	if a.returning != nil {
 		n.markRecovered(a.returning, a.former)

@@ -86,6 +86,9 @@ type Config struct {
 	// If an approval is missing, Autosign decides; nil approves. csr is in DER. May be nil.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
+	// FaultOf returns the cause of the [Fault] on record as a list of nodes has it, which may be a little old.
+	FaultOf func(wire.Identity) string
+
 	// Reserved judges every host name and IP address that enters a record or a certificate: it returns why no node may
 	// have it, or nil. The token may be nil. It may wait for DNS.
 	Reserved func(name string, token *jwt.Verified) error

@@ -79,6 +79,9 @@ type Record struct {
 	// Cloned is nil if no clone was noticed since OwnedSince.
 	Cloned *Cloned `json:"cloned,omitempty"`
 
+	// Fault is nil if the node reports none.
+	Fault *Fault `json:"fault,omitempty"`
+
 	// OwnedSince is when the present or last owner got the identity.
 	OwnedSince time.Time `json:"owned_since"`
 

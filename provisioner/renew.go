@@ -39,6 +39,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 			Identity:   r.Identity,
 			CSR:        r.CSR,
 			Facts:      r.Facts,
+			FactsError: r.FactsError,
 			Agent:      r.Agent,
 			Boot:       r.Boot,
 			Continuity: &r.Continuity,
@@ -52,6 +53,9 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	// The second condition: a lagging cluster member hid this attempt's own write.
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
+	}
+	if a.faulted != nil && written {
+		p.reportFault(ctx, a.faulted)
 	}
 	a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil

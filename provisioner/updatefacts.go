@@ -9,7 +9,13 @@ import (
 	"muster/provisioner/trust"
 )
 
-func (a *proof) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
+// keptFacts returns the facts for the record. Those before stay if the node could not send any.
+func (a *attempt) keptFacts() facts.Facts {
+	if a.request.FactsError != "" && len(a.request.Facts) == 0 && a.record != nil && !a.reason.changesHands() {
+		return a.record.Facts
+	}
+	return a.kept.Kept(a.request.Facts)
+}
 
 // Neither a crash nor a full store matters: the next request tries again.
 func (a *attempt) updateFacts(ctx context.Context) error {

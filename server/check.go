@@ -32,6 +32,10 @@ type expectation struct {
 	now            trust.Clock
 	identityInConf bool
 	renewed        bool
+
+	// Of the request.
+	facts      json.RawMessage
+	factsError string
 }
 
 type offer struct {
@@ -60,6 +64,12 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644},
 		{Name: confName, Data: text, Mode: 0o600},
 		{Name: appliedFile, Data: applied, Mode: 0o600},
+	}
+	if len(want.facts) > 0 {
+		o.files = append(o.files, files.File{Name: factsName, Data: want.facts, Mode: 0o600})
+	}
+	if want.factsError != "" {
+		o.files = append(o.files, files.File{Name: factsErrorName, Data: []byte(want.factsError), Mode: 0o600})
 	}
 	for _, p := range []struct {
 		dir, ext string

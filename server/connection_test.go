@@ -204,12 +204,6 @@ func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 		"empty":          {"\n", "empty", "make the file one JSON object"},
 		"not an object":  {"[1]", "want an object", "make the file one JSON object"},
 		"twice the same": {`{"a":1,"a":2}`, "", "make the file one JSON object"},
-		"too large": {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`,
-			"32776 bytes, limit 32768", "remove facts"},
-		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`,
-			"limit 32768", "remove facts"},
-		"too large to be read": {strings.Repeat(" ", 1<<21), "more than 1048576 bytes",
-			"make the file one JSON object"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -145,7 +145,7 @@ func (d *doctor) checkFacts() {
 	}
 	facts, err := readFacts(file)
 	switch {
-	case errors.Is(err, ErrMissing), err != nil && d.disk.mode == ModeNormal:
+	case errors.Is(err, ErrMissing), errors.Is(err, errTooManyFacts), err != nil && d.disk.mode == ModeNormal:
 		d.say(StatusWarn, "facts", advice.Of(err), "%v", err)
 	case err != nil:
 		d.fail("facts", fmt.Errorf("the node does not enroll without its facts: %w", err), "")

@@ -91,7 +91,7 @@ func (e *enroller) attempt(ctx context.Context, v *inspection) error {
 	if err != nil {
 		return link.Explain(fmt.Errorf("prepare key: %w", err), link.Peer{})
 	}
-	facts, err := e.facts(ctx, v)
+	facts, problem, err := e.facts(ctx, v)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,13 @@ func (e *enroller) attempt(ctx context.Context, v *inspection) error {
 		return link.Explain(err, link.Peer{})
 	}
 	request := wire.EnrollRequest{
-		Identity: string(v.identity),
-		Token:    t.text,
-		CSR:      st.csr,
-		Facts:    facts,
-		Agent:    e.agentName(),
-		Boot:     e.boot,
+		Identity:   string(v.identity),
+		Token:      t.text,
+		CSR:        st.csr,
+		Facts:      facts,
+		FactsError: problem,
+		Agent:      e.agentName(),
+		Boot:       e.boot,
 	}
 	var failures []error
 	for _, b := range brokers {
@@ -130,6 +131,10 @@ func (e *enroller) enrollAt(
 	ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *inspection,
 ) (answered bool, err error) {
 	request.ID = wire.NewID()
+	if n := len(request.Facts); n > wire.MaxPlainFactsBytes && !conn.Private {
+		request.Facts, request.FactsError = nil, fmt.Sprintf("%d bytes, limit %d without TLS or --seal: "+
+			"they follow once the node is in the fleet", n, wire.MaxPlainFactsBytes)
+	}
 	if request.Continuity, err = e.continuity(&request, st.key); err != nil {
 		return false, err
 	}
@@ -151,6 +156,8 @@ func (e *enroller) enrollAt(
 		authority:      authority,
 		now:            e.clock.at,
 		identityInConf: v.identityInConf,
+		facts:          request.Facts,
+		factsError:     request.FactsError,
 	})
 	if err != nil {
 		return true, err

@@ -71,6 +71,7 @@ type lifecycle struct {
 	Mode     string `json:"mode"`
 	Serial   string `json:"serial"`
 	Expires  string `json:"expires"`
+	Fault    string `json:"fault,omitempty"` // what keeps the node from renewing
 }
 
 func (a *agent) lifecycleEvent(typ string, v *inspection, address net.IP) ([]byte, error) {
@@ -90,6 +91,7 @@ func (a *agent) lifecycleEvent(typ string, v *inspection, address net.IP) ([]byt
 			Mode:     v.mode.String(),
 			Serial:   v.creds.Serial,
 			Expires:  v.creds.Leaf().NotAfter.UTC().Format(time.RFC3339),
+			Fault:    a.faults.String(),
 		},
 	})
 }

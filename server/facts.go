@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 
 	"muster/internal/conffile"
@@ -18,6 +19,8 @@ import (
 	"muster/server/advice"
 	"muster/server/link"
 )
+
+const maxRegistration = 64 << 10
 
 const remedyFacts = "make the file one JSON object, or one in YAML; the node asks again once it has changed"
 
@@ -33,28 +36,34 @@ func (cfg *Config) factsFile(t *token, c *serverconf.Conf) string {
 	return file
 }
 
-// facts returns nil if there is no facts file: the node enrolls without facts, and the policy may refuse it. Unusable
-// facts are an error, since a policy would treat them as missing.
-func (a *agent) facts(ctx context.Context, v *inspection) (json.RawMessage, error) {
+// facts returns the facts for a request, and why they are not the machine's present ones, or "". A renewal does not
+// depend on the file: the facts of the last request count on. A node that enrolls sends none if there is no file or
+// they are too many; other faults are an error then, since a policy would treat unusable facts as missing.
+func (a *agent) facts(ctx context.Context, v *inspection) (facts json.RawMessage, problem string, err error) {
 	file := a.cfg.factsFile(v.token, v.conf)
 	if file == "" {
-		return nil, nil
+		return nil, "", nil
 	}
-	facts, err := readFacts(file)
-	switch {
-	case errors.Is(err, ErrMissing):
-		a.problems.problem(ctx, slog.LevelWarn, msgFacts, err)
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("facts cannot be sent: %w", err)
+	facts, err = readFacts(file)
+	if err == nil {
+		a.problems.solved(msgFacts)
+		return facts, "", nil
 	}
-	a.problems.solved(msgFacts)
-	return facts, nil
+	if v.mode == ModeNormal {
+		facts = a.sets.formerFacts()
+	} else if !errors.Is(err, ErrMissing) && !errors.Is(err, errTooManyFacts) {
+		return nil, "", fmt.Errorf("facts cannot be sent: %w", err)
+	}
+	a.problems.problem(ctx, slog.LevelWarn, msgFacts, err)
+	return facts, boundedProblem(err), nil
 }
 
 // readFacts returns an object, written in JSON or YAML, as JSON that fits into a request. The error has a remedy; it
 // wraps [ErrMissing] if there is no file.
 func readFacts(file string) (json.RawMessage, error) {
+	if fi, err := os.Stat(file); err == nil && fi.Size() > inputfile.MaxBytes && fi.Mode().IsRegular() {
+		return nil, tooManyFacts(file, fi.Size())
+	}
 	b, err := inputfile.ReadText(file, inputfile.Configured)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -70,8 +79,7 @@ func readFacts(file string) (json.RawMessage, error) {
 		return nil, advice.New(fmt.Errorf("%s: %w", file, err), remedyFacts)
 	}
 	if n := len(compact); n > wire.MaxFactsBytes {
-		return nil, advice.Errorf("remove facts that no policy uses; the node asks again once the file has changed",
-			"%s: %d bytes, limit %d", file, n, wire.MaxFactsBytes)
+		return nil, tooManyFacts(file, int64(n))
 	}
 	return compact, nil
 }
@@ -97,8 +105,15 @@ func parseFacts(b []byte, file string) (json.RawMessage, error) {
 	return json.Marshal(json.RawMessage(b))
 }
 
+var errTooManyFacts = errors.New("too large")
+
+func tooManyFacts(file string, n int64) error {
+	return advice.Errorf("remove facts that no policy uses; the node asks again once the file has changed",
+		"%s: %w: %d bytes, limit %d", file, errTooManyFacts, n, wire.MaxFactsBytes)
+}
+
 func readRegistration(file string) ([]byte, error) {
-	b, err := inputfile.Read(file, inputfile.Configured, wire.MaxMessageBytes)
+	b, err := inputfile.Read(file, inputfile.Configured, maxRegistration)
 	if err == nil {
 		b, err = inputfile.Text(b, file)
 	}

@@ -527,7 +527,7 @@ type cloudEvent struct {
 	SpecVersion, ID, Source, Type, Subject, Time, DataContentType string
 	Data                                                          struct {
 		Identity, Version, Boot, Mode, Serial,
-		Expires string
+		Expires, Fault string
 	}
 }
 

@@ -31,6 +31,7 @@ type member struct {
 	confirmer *confirmer
 	renewal   *renewal
 	commands  *commands
+	health    *health
 }
 
 // serve stays connected to the fleet until ctx is done or the agent has to read its files again. The error is a
@@ -43,6 +44,7 @@ func (a *agent) serve(ctx context.Context, v *inspection) error {
 		confirmer:   &confirmer{nodeContext: d, wait: a.newBackoff()},
 		renewal:     newRenewal(d),
 		commands:    &commands{nodeContext: d},
+		health:      &health{nodeContext: d},
 	}
 	m.commands.renewal = m.renewal
 	wait := a.newBackoff()
@@ -70,7 +72,7 @@ func (a *agent) serve(ctx context.Context, v *inspection) error {
 			}
 		}
 		a.waitFor(ctx, pause, v.watched)
-		if m.changed(ctx) {
+		if m.changed(ctx, false) {
 			return nil
 		}
 	}
@@ -93,7 +95,11 @@ func (m *member) serveConnection(ctx context.Context, conn *link.Conn) (again bo
 	return m.runConnection(ctx, conn)
 }
 
+// saveClock does not save a time by which no certificate is valid: it would lock the node out later.
 func (m *member) saveClock(ctx context.Context) {
+	if m.clockFault() != nil {
+		return
+	}
 	if err := m.clock.save(m.creds.Leaf().NotBefore); err != nil {
 		m.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
 	}
@@ -154,6 +160,9 @@ func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool
 		m.startupSent = true
 		m.publishEvent(ctx, conn, lifecycleStartup, m.inspection)
 	}
+	if m.faults.published != "" {
+		m.faults.published = "?" // the last event may have been lost with the former connection
+	}
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
@@ -175,9 +184,10 @@ func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool
 				m.cfg.Log.WarnContext(ctx, "node enrolls again", "node", m.identity, "err", err)
 				return true, nil
 			}
-			if m.changed(ctx) {
+			if m.changed(ctx, true) {
 				return true, nil
 			}
+			m.publishFaults(ctx, conn)
 			tick.Reset(m.cfg.WatchInterval)
 		}
 	}
@@ -190,6 +200,7 @@ func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
 		}
 		return nil
 	}
+	m.health.check(ctx)
 	var failed error
 	if !time.Now().Before(m.confirmer.next) {
 		failed = m.confirmer.confirmPending(ctx, conn)
@@ -210,22 +221,24 @@ func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
 	return failed
 }
 
-// changed reports whether the agent has to read its files again. It logs files that allow no mode, and the node
-// continues.
-func (m *member) changed(ctx context.Context) bool {
-	leaf := m.creds.Leaf()
-	expired := !m.clock.at(leaf.NotBefore).Before(leaf.NotAfter)
-	changed := m.watched.changed()
-	if !changed && !expired {
+// changed reports whether the agent has to read its files again. It reports files that allow no mode, and the node
+// continues. A connected node also continues with damaged files and a wrong clock: its connection still works.
+func (m *member) changed(ctx context.Context, connected bool) bool {
+	expired, changed := m.clockFault(), m.watched.changed()
+	if connected {
+		m.report(ctx, slog.LevelError, faultClock, msgClock, expired)
+	}
+	if !changed && (connected || expired == nil) {
+		m.report(ctx, slog.LevelError, faultFiles, msgFiles, nil)
+		m.renewal.repair = false
 		return false
 	}
 	v, err := m.state.inspect()
-	if err != nil {
-		m.problems.problem(ctx, slog.LevelError, msgFiles, err, "node", m.identity)
-		return false
+	if connected && err == nil {
+		err = m.damage(v)
 	}
-	m.problems.solved(msgFiles)
-	return v.mode != ModeNormal || changed
+	m.report(ctx, slog.LevelError, faultFiles, msgFiles, err)
+	return err == nil && (v.mode != ModeNormal || changed)
 }
 
 type reports struct {

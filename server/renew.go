@@ -39,6 +39,8 @@ type renewal struct {
 	next time.Time
 	wait *backoff
 
+	repair bool // files on disk were lost
+
 	// unrecorded: the certificate is not on record, and the broker admits only renewals.
 	unrecorded bool
 
@@ -75,12 +77,13 @@ func newRenewal(d nodeContext) *renewal {
 	return r
 }
 
-// renewalDue is false for an expired certificate, which provisioning mode replaces.
+// renewalDue is also true if the certificate has expired by this machine's clock: the broker still admits it.
 func (r *renewal) renewalDue() bool {
-	leaf, now := r.creds.Leaf(), time.Now()
-	at := r.clock.at(leaf.NotBefore)
-	due := !at.Before(r.at) || !now.Before(r.due)
-	return due && at.Before(leaf.NotAfter) && r.mayTry()
+	if !r.repair && r.clock.at(r.creds.Leaf().NotBefore).Before(r.at) && time.Now().Before(r.due) {
+		r.faults.set(faultRenewal, nil) // the clock was corrected, or the files are back
+		return false
+	}
+	return r.mayTry()
 }
 
 func (r *renewal) mayTry() bool {
@@ -89,7 +92,7 @@ func (r *renewal) mayTry() bool {
 }
 
 func (r *renewal) reconfigureDue() bool {
-	return r.orders.IsOpen(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
+	return (r.orders.IsOpen(wire.VerbReconfigure) || r.factsDue) && !time.Now().Before(r.nextConfiguration)
 }
 
 // renew tries to renew once. A success changes the files, so the agent connects again. The wait after a failure is at
@@ -99,8 +102,10 @@ func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	if err == nil {
 		r.next = time.Now().Add(r.wait.max) // even if the new files cannot be used
 		r.problems.solved(msgRenewal)
+		r.repair = false
 		return
 	}
+	r.faults.set(faultRenewal, r.renewalFault(err))
 	leaf := r.creds.Leaf()
 	wait := r.wait.afterError(err)
 	wait = min(wait, max(leaf.NotAfter.Sub(r.clock.at(leaf.NotBefore))/2, r.cfg.BackoffMin))
@@ -120,6 +125,7 @@ func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 	var refused link.Refusal
 	if errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry {
 		r.ordersDone(ctx, wire.VerbReconfigure)
+		r.factsDue = false
 	}
 	r.failed(ctx, msgReconfigure, err, wait)
 }
@@ -138,17 +144,18 @@ func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) erro
 	if err != nil {
 		return fmt.Errorf("prepare key: %w", err)
 	}
-	facts, err := r.facts(ctx, r.inspection)
+	facts, problem, err := r.facts(ctx, r.inspection)
 	if err != nil {
 		return err
 	}
 	request := wire.RenewRequest{
-		ID:       wire.NewID(),
-		Identity: string(r.identity),
-		CSR:      st.csr,
-		Facts:    facts,
-		Agent:    r.agentName(),
-		Boot:     r.boot,
+		ID:         wire.NewID(),
+		Identity:   string(r.identity),
+		CSR:        st.csr,
+		Facts:      facts,
+		FactsError: problem,
+		Agent:      r.agentName(),
+		Boot:       r.boot,
 	}
 	word, err := wire.SignContinuity(r.creds.Key, request.ID, request.Identity, request.CSR)
 	if err != nil {
@@ -160,7 +167,7 @@ func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) erro
 	}
 	reply, err := conn.Request(ctx, wire.SubjectRenew, request.ID, &request)
 	if err != nil {
-		return err
+		return unanswered{err}
 	}
 	if reply.Refusal != nil {
 		refused := link.Refusal{Refusal: reply.Refusal}
@@ -174,6 +181,8 @@ func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) erro
 		now:            r.clock.at,
 		identityInConf: r.identityInConf,
 		renewed:        fresh,
+		facts:          facts,
+		factsError:     problem,
 	}
 	if r.token != nil {
 		want.authority.Pin = r.token.Limits.CA
@@ -181,6 +190,7 @@ func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) erro
 	if _, err := r.applyReply(ctx, conn, reply, want); err != nil {
 		return err
 	}
+	r.factsDue = false
 	r.ordersDone(ctx, wire.VerbReconfigure)
 	return nil
 }

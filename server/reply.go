@@ -44,6 +44,7 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Rep
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	a.state.unusable, a.state.contact = nil, contact{}
+	a.faults.set(faultRenewal, nil)
 	if leaf := o.creds.Leaf(); !a.clock.at(leaf.NotBefore).Before(renewAt(leaf, 0)) {
 		_, life := lifeOf(leaf)
 		a.noRenewalBefore = time.Now().Add(life / mostRenewals)

@@ -46,6 +46,9 @@ type agent struct {
 	announceProvisioned bool
 	attemptStart        time.Time
 	noRenewalBefore     time.Time
+
+	faults   faults
+	factsDue bool // the last request did not have the machine's facts, and they can be sent now
 }
 
 // New returns an agent that is not yet running. The error lists every mistake in cfg. New creates the directories of
@@ -103,6 +106,8 @@ func adviseWritable(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user can write to", err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: free space there, or "+elsewhere+"have space", err)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: remount the file system writable, or "+elsewhere+"are writable and survive a restart",
 			err)

@@ -16,7 +16,7 @@ import (
 	"muster/server/trust"
 )
 
-// The first five have links for other programs; only the agent uses the last two.
+// The first five have links for other programs; only the agent uses the last four.
 const (
 	keyFile         = "private.pem"
 	certificateFile = "certificate.pem"
@@ -26,6 +26,8 @@ const (
 	regoDir         = "policies/rego"
 	csrFile         = "request.csr"
 	appliedFile     = "applied.json"
+	factsName       = "facts.json"  // those of the request for this set
+	factsErrorName  = "facts_error" // why they are not the machine's; missing: they are
 )
 
 const (

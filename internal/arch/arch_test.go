@@ -37,7 +37,8 @@ var layers = [][]string{
 // nothing of the provisioner.
 var agent = map[string][]string{
 	"server": {"internal/discover", "internal/conffile", "internal/inputfile", "internal/keyfile", "internal/seal",
-		"internal/serverconf", "jwt", "server/advice", "server/files", "server/link", "server/orders", "server/trust"},
+		"internal/serverconf", "internal/span", "jwt", "server/advice", "server/files", "server/link", "server/orders",
+		"server/trust"},
 	"server/advice":    {},
 	"server/files":     {"internal/inputfile"},
 	"server/link":      {"internal/discover", "internal/seal", "server/advice"},

@@ -64,6 +64,7 @@ var flagTexts = map[string]flagText{
 		"TYPE",
 		"Only events whose type begins with this text, such as node.refused. The prefix io.muster. may be left out.",
 	},
+	"faulty": {"", "Only nodes that report what keeps them from renewing."},
 	"unseen": {
 		"SPAN-OR-TIME",
 		"Only nodes that have not been seen since then: a span before now, such as 30d, or a time.",

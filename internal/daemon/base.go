@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
@@ -96,6 +97,22 @@ func (b *base) Alarms() []events.Alarm { return b.alarms.Standing() }
 func (b *base) paused() error {
 	if o := b.live.orders.Load(); o != nil {
 		return o.Pauses.Standing()
+	}
+	return nil
+}
+
+// faultOf returns what a node on record cannot renew for, or "".
+func (b *base) faultOf(id wire.Identity) string {
+	if x := b.live.nodes.Load(); x != nil {
+		n, _ := x.Find(id)
+		return n.Fault
+	}
+	return ""
+}
+
+func (b *base) nodesFaulty() error {
+	if x := b.live.nodes.Load(); x != nil {
+		return x.Faulty(b.opts.Now())
 	}
 	return nil
 }

@@ -512,6 +512,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Configurator: d.parts.configurator,
 		Autosign:     autosign,
 		Reserved:     d.parts.reserved.check,
+		FaultOf:      d.faultOf,
 		Clock:        d.live.clock.Load(),
 		Kick:         func(id wire.Identity) { d.rechecks.add(id) },
 		Quotas:       provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource},

@@ -61,6 +61,7 @@ func newMonitor(l *link, fail func(error)) *monitor {
 			events.AlarmRecovery:             l.inRecovery,
 			events.AlarmBrokersMisconfigured: l.calloutFault,
 			events.AlarmEndsSoon:             l.EndsSoon,
+			events.AlarmNodesFaulty:          l.nodesFaulty,
 		},
 		usage: func() (broker.Usage, error) { return l.embedded.Usage() },
 	}

@@ -15,7 +15,7 @@ const (
 	requestFrame = len(`{"v":1,"sealed":true,"key":"","enc":"","ct":""}`) + (idBytes+2)/3*4 + (encapsulatedBytes+2)/3*4
 	replyFrame   = len(`{"v":1,"sealed":true,"ct":""}`)
 
-	// MaxRequestBytes is the largest message that, once sealed, fits [wire.MaxMessageBytes]: 48,892 bytes.
+	// MaxRequestBytes is the largest message that, once sealed, fits [wire.MaxMessageBytes]: 196,348 bytes.
 	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-saltBytes-tagBytes)/padTo*padTo - lengthBytes
 
 	// MaxReplyBytes is the largest sealed reply, 683 KiB. A broker's max_payload must allow it; the default is 1

@@ -257,7 +257,7 @@ func TestRepliesThatAreIgnored(t *testing.T) {
 func TestLargestRequest(t *testing.T) {
 	t.Parallel()
 	k := testSession(t, "a")
-	if seal.MaxRequestBytes != 48_892 {
+	if seal.MaxRequestBytes != 196_348 {
 		t.Errorf("MaxRequestBytes = %d; correct its comment", seal.MaxRequestBytes)
 	}
 	plain := func(n int) string { // a message that is n bytes in its envelope

@@ -94,7 +94,7 @@ var Codes = []Meaning{
 	{
 		Code:   CodeTooLarge,
 		Public: "the request is larger than the protocol allows",
-		Remedy: "reduce the node's facts to at most 32 KiB",
+		Remedy: "reduce the node's facts to at most 128 KiB",
 	},
 	{
 		Code:   CodeUnsupportedVersion,

@@ -23,10 +23,16 @@ var SupportedVersions = []int{Version}
 
 // Limits on what a node sends; brokers enforce [MaxMessageBytes].
 const (
-	MaxMessageBytes = 64 << 10 // one envelope
-	MaxTokenBytes   = 8 << 10  // compact JWS
-	MaxCSRBytes     = 8 << 10  // PKCS #10, DER; RSA-4096 with a few names takes 1.2 KiB
-	MaxFactsBytes   = 32 << 10 // JSON object; large machines have 20 KiB
+	MaxMessageBytes = 256 << 10 // one envelope, also with sealed facts
+	MaxTokenBytes   = 8 << 10   // compact JWS
+	MaxCSRBytes     = 8 << 10   // PKCS #10, DER; RSA-4096 with a few names takes 1.2 KiB
+	MaxFactsBytes   = 128 << 10 // JSON object; large machines have 20 KiB, container hosts more
+	MaxEventBytes   = 4 << 10   // a node's event
+
+	// MaxPlainFactsBytes bounds facts on a connection without TLS and sealing, where every listener reads them.
+	MaxPlainFactsBytes = 32 << 10
+
+	MaxFactsError = 256 // bytes of FactsError
 
 	MaxReplyBytes = 512 << 10
 )
@@ -144,8 +150,12 @@ type EnrollRequest struct {
 	Token    Secret          `json:"token"`    // compact JWS
 	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the node's key
 	Facts    json.RawMessage `json:"facts,omitempty"`
-	Agent    string          `json:"agent"` // name and version, for people
-	Boot     string          `json:"boot"`  // random id of the agent's start
+
+	// FactsError is why Facts are absent or older than the machine's; "" if neither. At most [MaxFactsError] bytes.
+	FactsError string `json:"facts_error,omitempty"`
+
+	Agent string `json:"agent"` // name and version, for people
+	Boot  string `json:"boot"`  // random id of the agent's start
 
 	// Continuity proves possession of an earlier key; may be nil.
 	Continuity *Continuity `json:"continuity,omitempty"`
@@ -164,8 +174,12 @@ type RenewRequest struct {
 	Identity string          `json:"identity"` // of the connection
 	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the new key
 	Facts    json.RawMessage `json:"facts,omitempty"`
-	Agent    string          `json:"agent"`
-	Boot     string          `json:"boot"`
+
+	// FactsError is as in [EnrollRequest].
+	FactsError string `json:"facts_error,omitempty"`
+
+	Agent string `json:"agent"`
+	Boot  string `json:"boot"`
 
 	// Continuity is a signature of the old key, even if the new key is the same.
 	Continuity Continuity `json:"continuity"`
@@ -187,7 +201,7 @@ func DecodeRenew(b []byte) (*RenewRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("renewal: %w", err)
 	}
-	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
+	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError); err != nil {
 		return nil, fmt.Errorf("renewal: %w", err)
 	}
 	if len(r.Continuity.PublicKey) == 0 || len(r.Continuity.Signature) == 0 {
@@ -212,13 +226,13 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d",
 			ErrTooLarge, len(r.Token), MaxTokenBytes)
 	}
-	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
+	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError); err != nil {
 		return nil, fmt.Errorf("enroll request: %w", err)
 	}
 	return r, nil
 }
 
-func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) error {
+func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage, factsError string) error {
 	switch {
 	case !validID(id):
 		return fmt.Errorf("%w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, id)
@@ -230,6 +244,8 @@ func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) erro
 		return fmt.Errorf("%w: certificate request of %d bytes, limit %d", ErrTooLarge, len(csr), MaxCSRBytes)
 	case len(facts) > MaxFactsBytes:
 		return fmt.Errorf("%w: facts of %d bytes, limit %d", ErrTooLarge, len(facts), MaxFactsBytes)
+	case len(factsError) > MaxFactsError:
+		return fmt.Errorf("%w: facts_error of %d bytes, limit %d", ErrMessage, len(factsError), MaxFactsError)
 	case len(facts) > 0 && facts[0] != '{':
 		return fmt.Errorf("%w: facts are not a JSON object", ErrMessage)
 	}

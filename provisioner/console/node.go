@@ -99,7 +99,7 @@ var itemTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
 	fleet.Approved: "good", fleet.Confirmed: "good",
 	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
-	fleet.KeptOut:   "warn",
+	fleet.KeptOut: "warn", fleet.Faulty: "warn",
 	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
@@ -120,6 +120,7 @@ var itemTitles = map[fleet.Kind]string{
 	fleet.Revoked:   "Revoked",
 	fleet.Retired:   "Retired: the name is free",
 	fleet.Cloned:    "Two live machines use the key",
+	fleet.Faulty:    "Report of what keeps it from renewing",
 	fleet.Connected: "Agent connected",
 	fleet.Alive:     "Agent alive",
 	fleet.Stopped:   "Agent stopped",

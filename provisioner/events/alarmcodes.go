@@ -22,12 +22,15 @@ const AlarmEndsSoon wire.Code = "ends_soon"
 // AlarmEntryUnread means that this version cannot read an entry in the store.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
+// AlarmNodesFaulty means that connected nodes report what keeps them from renewing.
+const AlarmNodesFaulty wire.Code = "nodes_faulty"
+
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
-	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
+	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -42,6 +45,8 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmEndsSoon: "replace what ends soon; each line says how",
 	AlarmEntryUnread: "give the order again with this version of muster, or run the version that wrote the " +
 		"entry",
+	AlarmNodesFaulty: "`muster node list --faulty --sort expires` shows the nodes, `muster node explain` each cause; " +
+		"`muster server doctor` on the machine shows what to do",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +
 		"by key; `muster token unfreeze` sets the uses that a limited token has left",
 }

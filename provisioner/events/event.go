@@ -73,6 +73,12 @@ const (
 // Cloned says that two live machines use one key.
 const Cloned Type = "io.muster.node.cloned"
 
+// What keeps a node from renewing, as its agent reports; see provisioner.Fault.
+const (
+	Faulty     Type = "io.muster.node.fault"
+	FaultEnded Type = "io.muster.node.fault_ended"
+)
+
 // WebhookTest goes to one webhook and to no stream.
 const WebhookTest Type = "io.muster.webhook.test"
 

@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -28,6 +29,7 @@ type Lifecycle struct {
 	Mode     string        `json:"mode,omitempty"`
 	Serial   string        `json:"serial,omitempty"`
 	Expires  string        `json:"expires,omitempty"` // RFC 3339, of the certificate
+	Fault    string        `json:"fault,omitempty"`   // what keeps the node from renewing
 }
 
 var errLifecycle = errors.New("not a lifecycle event")
@@ -51,6 +53,7 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 		&reported.Expires} {
 		*s = truncate(*s)
 	}
+	reported.Fault = FaultText(reported.Fault)
 	if _, err := time.Parse(time.RFC3339, reported.Expires); err != nil {
 		reported.Expires = ""
 	}
@@ -69,6 +72,9 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 		Data:            data,
 	}, nil
 }
+
+// FaultText bounds a node's report of what keeps it from renewing to 512 bytes.
+func FaultText(s string) string { return Scrub(strings.ToValidUTF8(Cut(s, 512), "")) }
 
 func truncate(s string) string {
 	if len(s) > wire.MaxIdentityBytes {

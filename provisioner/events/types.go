@@ -14,10 +14,11 @@ type Meaning struct {
 	Always, Sometimes []string
 }
 
-// Members of events that tokens or operators cause.
+// Members of events that tokens, operators or agents cause.
 var (
 	fromToken  = []string{"token_id", "signer", "site", "source", "policy"}
 	byOperator = []string{"by", "why"}
+	fromAgent  = []string{"version", "boot", "address", "mode", "serial", "expires", "fault"}
 )
 
 // Types is the table of all events. Types and members are never renamed.
@@ -63,6 +64,11 @@ var Types = []Meaning{
 		[]string{"node", "verb", "command"}, append([]string{"cause", "repeated"}, byOperator...)},
 	{Cloned, "Two live machines use one key.",
 		[]string{"node", "cause"}, []string{"serial", "attempt"}},
+	{Faulty, "A connected node reports what keeps it from renewing its certificate as it should: facts, files, disk " +
+		"or clock. If that is not corrected, the node leaves the fleet when its certificate ends.",
+		[]string{"node", "cause", "attempt"}, nil},
+	{FaultEnded, "A node reports that nothing keeps it from renewing any more.",
+		[]string{"node", "attempt"}, nil},
 	{Allowed, "An operator has put a pattern of names on the allow-list.",
 		[]string{"pattern"}, byOperator},
 	{Disallowed, "An operator has taken a pattern off the allow-list.",
@@ -106,13 +112,13 @@ var Types = []Meaning{
 	{WebhookTest, "An operator tests a webhook. Only that webhook gets the event.",
 		[]string{"by"}, nil},
 	{ServerStartup, "A node's agent has started.",
-		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
+		[]string{"identity"}, fromAgent},
 	{ServerAlive, "A node's agent is alive.",
-		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
+		[]string{"identity"}, fromAgent},
 	{ServerProvisioned, "A node's agent uses a new certificate and configuration.",
-		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
+		[]string{"identity"}, fromAgent},
 	{ServerShutdown, "A node's agent is stopping.",
-		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
+		[]string{"identity"}, fromAgent},
 }
 
 // MeaningOf returns the table's entry for t, or nil.
@@ -173,5 +179,7 @@ var Members = []Member{
 	{"boot", "string", "changes at each start of the agent", "q3ZpX0bT8mK1"},
 	{"mode", "string", "the agent's mode", "normal"},
 	{"address", "string", "of the node, as its broker sees it", "192.0.2.7"},
+	{"fault", "string", "what keeps the node from renewing; absent: nothing",
+		"facts: /etc/facts.json: 140000 bytes, limit 131072"},
 	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},
 }

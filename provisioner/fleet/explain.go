@@ -13,7 +13,9 @@ import (
 	"muster/provisioner/trust"
 	"muster/provisioner/waiting"
 
+	"muster/internal/span"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
 )
@@ -82,6 +84,8 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	}
 	if record != nil {
 		e.State = record.State
+		_, e.tokenRevoked = x.log.Logs().Revocations.Get(
+			(&trust.Revocation{Kind: trust.RevokedToken, Token: record.Token}).LogKey())
 	}
 	e.state(events)
 	if node, _ := x.index.Find(id); e.State == provisioner.StateProvisioned && !node.Seen.IsZero() {
@@ -112,6 +116,8 @@ type explainer struct {
 	now    time.Time
 	record *provisioner.Record // or nil
 	pauses []*orders.Pause
+
+	tokenRevoked bool // of the record
 }
 
 // add adds a finding; the caller sets its actions.
@@ -144,6 +150,9 @@ func (e *explainer) state(events []events.Event) {
 		e.add("retired", "The name is free: the node was retired%s. The next node with this name is new.", ordered(r))
 	default:
 		e.unrecorded()
+	}
+	if r != nil && r.Fault != nil && e.State != provisioner.StateRevoked && e.State != provisioner.StateRetired {
+		e.fault(r)
 	}
 	if r != nil && r.Cloned != nil {
 		e.add("cloned", "Two live machines use the node's key: %s. This was noticed at %s.", r.Cloned.Text(),
@@ -254,15 +263,53 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 	}
 	in.Do = append(in.Do, e.free("if the machine is gone")...)
 	if !e.now.Before(r.Current.NotAfter) {
-		e.add("certificate_ended",
-			"The certificate expired without a renewal. "+
-				"The agent enrolls again with its own key when it comes back.").Do =
-			[]Action{doctor("the agent did not renew in time")}
+		e.ended(r)
 	}
 	if n := r.Next; n != nil && n.Serial != r.Current.Serial {
 		e.add("offer_not_confirmed", "The node was offered certificate %s at %s, but has not confirmed it yet.",
 			n.Serial, stamp(n.OfferedAt))
 	}
+}
+
+func (e *explainer) fault(r *provisioner.Record) {
+	f := e.add("fault", "Since %s the node reports that it cannot renew as it should: %s.", stamp(r.Fault.At),
+		r.Fault.Cause)
+	f.Do = []Action{doctor("it shows what to correct; the agent notices by itself, and ends this report")}
+	if i := cmp.Or(r.Current, r.Next); e.now.Before(i.NotAfter) {
+		f.Text += fmt.Sprintf(" Its certificate ends in %s.", span.Format(i.NotAfter.Sub(e.now)))
+	}
+}
+
+// ended explains an expired certificate: the agent enrolls again only if its token allows it.
+func (e *explainer) ended(r *provisioner.Record) {
+	f := e.add("certificate_ended", "The certificate expired without a renewal.")
+	why := e.tokenFault(r)
+	if why == "" {
+		f.Text += " The agent enrolls again with its own key when it comes back."
+		f.Do = []Action{doctor("the agent did not renew in time")}
+		return
+	}
+	f.Text += " The agent does not enroll again by itself: " + why + "."
+	f.Do = append([]Action{
+		{Text: "put a new token on the machine; the agent then enrolls with its own key"},
+		doctor("the agent did not renew in time"),
+	}, e.free("if the machine is gone")...)
+}
+
+// tokenFault returns why a machine with the token on record does not enroll with it, or "".
+func (e *explainer) tokenFault(r *provisioner.Record) string {
+	token, err := jwt.Recall(r.Token, r.Signer, r.Terms)
+	switch {
+	case err != nil: // the node came back in a recovery, without a token
+		return "the record does not know its token"
+	case e.tokenRevoked:
+		return "the token that it enrolled with is revoked"
+	case !token.Expiry().IsZero() && !e.now.Before(token.Expiry()):
+		return "the token that it enrolled with expired at " + stamp(token.Expiry())
+	case !token.Default:
+		return "the token that it enrolled with needs provision = true in server.conf"
+	}
+	return ""
 }
 
 // grant explains an unused grant; g may be nil.

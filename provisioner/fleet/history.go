@@ -40,6 +40,7 @@ const (
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
 	Cloned    Kind = "cloned"    // two live machines use its key
+	Faulty    Kind = "fault"     // the node reports a Cause that keeps it from renewing; without one it has ended
 	Connected Kind = "connected" // the agent has started, with certificate Serial
 	Alive     Kind = "alive"     // newest report of the agent
 	Stopped   Kind = "stopped"   // the agent has ended
@@ -165,6 +166,9 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	if r.Cloned != nil && before.Cloned == nil {
 		add(Cloned, HistoryItem{Cause: r.Cloned.Text()})
 	}
+	if faultOf(r) != faultOf(before) {
+		add(Faulty, HistoryItem{Cause: faultOf(r)})
+	}
 	if r.State != before.State && r.Operator != nil {
 		switch r.State {
 		case provisioner.StateRevoked:
@@ -183,6 +187,13 @@ func serialOf(i *provisioner.Issued) string {
 	return i.Serial
 }
 
+func faultOf(r *provisioner.Record) string {
+	if r.Fault == nil {
+		return ""
+	}
+	return r.Fault.Cause
+}
+
 func digestOf(i *provisioner.Issued) string {
 	if i == nil {
 		return ""
@@ -194,6 +205,7 @@ func digestOf(i *provisioner.Issued) string {
 var recordKinds = map[events.Type]Kind{
 	events.Enrolled: Issued, events.Renewed: Renewed, events.Provisioned: Applied,
 	events.Revoked: Revoked, events.Retired: Retired, events.Cloned: Cloned,
+	events.Faulty: Faulty, events.FaultEnded: Faulty,
 }
 
 // eventKinds are the kinds of events that no record shows.

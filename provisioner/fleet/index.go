@@ -62,6 +62,8 @@ type Index struct {
 	facts  interned[string]      // guarded by mu: packed
 	since  time.Time             // guarded by mu: see Log.FollowLastSeen
 	lost   error                 // guarded by mu: why current is not closed, if records are missing
+
+	faulty map[wire.Identity]struct{} // guarded by mu: nodes in the fleet with a fault
 }
 
 // NewIndex returns an empty index of log that keeps the named facts. A nil logger discards.
@@ -79,6 +81,7 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		shared:  newInterned[shared](),
 		tokens:  newInterned[jwt.TokenID](),
 		facts:   newInterned[string](),
+		faulty:  make(map[wire.Identity]struct{}),
 	}
 }
 
@@ -175,7 +178,13 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 		agent:   r.Agent,
 		offered: r.Offered,
 		cloned:  r.Cloned,
+		fault:   r.Fault,
 	})
+	if r.Fault != "" && r.State != provisioner.StateRevoked && r.State != provisioner.StateRetired {
+		x.faulty[n.id] = struct{}{}
+	} else {
+		delete(x.faulty, n.id)
+	}
 }
 
 func (x *Index) saw(id wire.Identity, at time.Time) {

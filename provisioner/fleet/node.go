@@ -20,6 +20,7 @@ type Node struct {
 	Expires  time.Time          `json:"expires,omitzero"`   // to the second
 	Offered  bool               `json:"offered,omitempty"`  // a certificate was issued and is not confirmed yet
 	Cloned   bool               `json:"cloned,omitempty"`   // two live machines use its key
+	Fault    string             `json:"fault,omitempty"`    // what keeps it from renewing, as its agent reports
 	Token    jwt.TokenID        `json:"token_id,omitempty"` // that it enrolled with
 	Policy   string             `json:"policy,omitempty"`   // digest at the last decision
 	Reason   provisioner.Reason `json:"reason,omitempty"`   // of the last enrollment
@@ -56,7 +57,7 @@ type shared struct {
 	site            jwt.Site
 	policy          string
 	reason          provisioner.Reason
-	agent           string
+	agent, fault    string
 	offered, cloned bool
 }
 
@@ -85,6 +86,7 @@ func (x *Index) shown(n *node) Node {
 		Expires:       instant(n.expires).Truncate(time.Second),
 		Offered:       s.offered,
 		Cloned:        s.cloned,
+		Fault:         s.fault,
 		Token:         x.tokens.values[n.token],
 		Policy:        s.policy,
 		Reason:        s.reason,

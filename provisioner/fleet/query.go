@@ -45,6 +45,7 @@ type Filter struct {
 	SeenBefore    time.Time    // last seen before, or never
 	Token         jwt.TokenID
 	Policy        string // a prefix of the digest
+	Faulty        bool   // the node reports a fault
 
 	// Facts are NAME=VALUE with * and ? in VALUE; an empty VALUE selects nodes without this fact. Only kept facts can
 	// be used, see [ErrFact].
@@ -177,6 +178,7 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 		f.Site != "" && s.site != f.Site,
 		f.Token != "" && x.tokens.values[n.token] != f.Token,
 		!strings.HasPrefix(s.policy, f.Policy),
+		f.Faulty && s.fault == "",
 		!strings.HasPrefix(string(n.id), f.Prefix),
 		!f.ExpiresBefore.IsZero() && (n.expires == 0 || !instant(n.expires).Before(f.ExpiresBefore)),
 		!f.SeenBefore.IsZero() && !instant(x.heardOf(n)).Before(f.SeenBefore),

@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"fmt"
 	"time"
 
+	"muster/internal/span"
 	"muster/provisioner"
 )
 
@@ -43,6 +45,30 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		}
 	}
 	return s, nil
+}
+
+// Faulty returns an error that counts the nodes in the fleet that cannot renew, and names the one whose certificate
+// ends first; nil if there are none.
+func (x *Index) Faulty(now time.Time) error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var first *node
+	for id := range x.faulty {
+		n := x.find(id)
+		if first == nil || n.expires < first.expires || n.expires == first.expires && id < first.id {
+			first = n
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	end := instant(first.expires)
+	left := "ends in " + span.Format(end.Sub(now))
+	if !now.Before(end) {
+		left = "ended " + span.Format(now.Sub(end)) + " ago"
+	}
+	return fmt.Errorf("%d nodes cannot renew as they should; first %s, whose certificate %s: %s",
+		len(x.faulty), first.id, left, x.of(first).fault)
 }
 
 func (s *Summary) count(left time.Duration) {

@@ -62,7 +62,7 @@ func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Iden
 
 var nodeParameters = []string{
 	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor",
-	"limit",
+	"limit", "faulty",
 }
 
 // texts returns the query parameters that need no conversion.
@@ -98,6 +98,9 @@ func NodeQuery(q fleet.Query) url.Values {
 			v.Set(name, utc(*t))
 		}
 	}
+	if q.Faulty {
+		v.Set("faulty", "true")
+	}
 	if q.Limit != 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
@@ -122,6 +125,13 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 				errs = append(errs, fmt.Errorf("%s: %.40q, want a time such as 2027-01-31T12:00:00Z", name, s))
 			}
 		}
+	}
+	switch s := v.Get("faulty"); s {
+	case "", "false":
+	case "true":
+		q.Faulty = true
+	default:
+		errs = append(errs, fmt.Errorf("faulty: %.40q, want true or false", s))
 	}
 	if s := v.Get("limit"); s != "" {
 		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {

@@ -28,6 +28,9 @@ func newEvents() *events {
 
 // put queues or drops an event, and does not block.
 func (e *events) put(m *nats.Msg) {
+	if len(m.Data) > wire.MaxEventBytes {
+		return // the store does not keep it either
+	}
 	if e.share.Acquire(subjectNode(m.Subject), 1) {
 		e.queue <- m // the share guarantees room
 	}
@@ -51,14 +54,12 @@ type nodeEvent struct {
 		provisioner.Machine
 
 		Serial string `json:"serial"`
+		Fault  string `json:"fault"`
 	} `json:"data"`
 }
 
 func (s *Service) handleEvent(ctx context.Context, m *nats.Msg) {
 	defer s.survive(ctx, m)
-	if len(m.Data) > wire.MaxMessageBytes {
-		return
-	}
 	id, err := wire.ParseSubjectToken(subjectNode(m.Subject))
 	if err != nil {
 		return
@@ -73,4 +74,5 @@ func (s *Service) handleEvent(ctx context.Context, m *nats.Msg) {
 		e.Data.Address = ""
 	}
 	s.cfg.Provisioner.NoteMachine(ctx, id, e.Data.Machine, e.Data.Serial)
+	s.cfg.Provisioner.NoteFault(ctx, id, e.Data.Serial, e.Data.Fault)
 }

@@ -47,7 +47,6 @@ const (
 
 	// These limit one node to a hundredth of the stream. One event more than is read shows that there were more.
 	maxLifecycle = MaxNodeEvents + 1
-	maxNodeEvent = 4 << 10
 )
 
 // minDuplicateWindow is JetStream's minimum for remembering message ids, which muster does not use. A node with ids of
@@ -162,7 +161,7 @@ func reportConfigs(single bool, inputBytes int64, capped func(bytes, share int64
 			Subjects:          subjectsOfNodes(lifecycleTypes...),
 			MaxBytes:          capped(maxLifecycleBytes, 32),
 			MaxMsgsPerSubject: maxLifecycle,
-			MaxMsgSize:        maxNodeEvent,
+			MaxMsgSize:        wire.MaxEventBytes,
 			Description:       "CloudEvents of nodes: one subject per node and type",
 		},
 		// There is no total limit, since it would drop living nodes.
@@ -170,7 +169,7 @@ func reportConfigs(single bool, inputBytes int64, capped func(bytes, share int64
 			Name:              streamAlive,
 			Subjects:          subjectsOfNodes(aliveType),
 			MaxMsgsPerSubject: 1,
-			MaxMsgSize:        maxNodeEvent,
+			MaxMsgSize:        wire.MaxEventBytes,
 			Description:       "one subject per node; when it was last heard of",
 		},
 		{

@@ -78,7 +78,7 @@ func (cfg Config) withDefaults() Config {
 }
 
 // DefaultEvents are sent if the configuration names none.
-var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "alarm"}
+var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "node.fault", "alarm"}
 
 // Types returns the event types that begin with one of the names. Names may omit "io.muster.".
 func Types(names []string) ([]events.Type, error) {

@@ -33,6 +33,16 @@ func (d *Dir) Check() error {
 	return nil
 }
 
+// Writable returns why the directory takes no files. It writes as much as a small set, removes it, and syncs nothing.
+func (d *Dir) Writable() error {
+	probe := filepath.Join(d.cfg.Dir, ".probe")
+	err := os.WriteFile(probe, make([]byte, 32<<10), 0o600)
+	if removed := os.Remove(probe); err == nil {
+		err = removed
+	}
+	return err
+}
+
 func (d *Dir) isLinked(name string) bool {
 	to, err := os.Readlink(d.cfg.Links[name])
 	return err == nil && to == d.target(name)

@@ -85,6 +85,9 @@ type Conn struct {
 	Broker string
 	Closed <-chan struct{} // closed with the connection
 
+	// Private means that no listener on the network can read requests.
+	Private bool
+
 	dialer  *Dialer
 	inbox   string // the broker allows subscriptions only below it
 	session *seal.Session
@@ -141,6 +144,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn,
 		dialer:  d,
 		inbox:   wire.InboxPrefix(name),
 		session: p.Session,
+		Private: p.TLS != nil || p.Session != nil,
 	}, nil
 }
 

@@ -34,6 +34,7 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 	cli.Flag(c, "expires-before").StringVar(&f.expiresBefore)
 	cli.Flag(c, "unseen").StringVar(&f.unseen)
 	cli.Flag(c, "policy").StringVar(&f.Policy)
+	cli.Flag(c, "faulty").BoolVar(&f.Faulty)
 }
 
 // addNameFlags adds the flags that select nodes with a record and pending nodes alike.

@@ -24,6 +24,7 @@ filters'. The last line counts the nodes by state, on standard error. Only the f
   muster node list --match 'web*.example.net' --site ams1 -o json
   muster node list --fact os.name=Debian --fact 'role=db*'
   muster node list --unseen 30d --limit 0  # all of them
+  muster node list --faulty --sort expires -o wide  # cannot renew, and why
 
 Facts are those that the node sent when it last enrolled, renewed or was
 reconfigured, and that fleet.facts of provisioner.yaml names. -o json has them.`
@@ -80,6 +81,7 @@ var columns = []cli.Column[fleet.Node]{
 	{Title: "CHANGED", Value: func(n fleet.Node) any { return n.Changed }},
 	{Title: "TOKEN ID", Wide: true, Value: func(n fleet.Node) any { return n.Token }},
 	{Title: "POLICY", Wide: true, Value: func(n fleet.Node) any { return verb.Short(n.Policy) }},
+	{Title: "FAULT", Wide: true, Value: func(n fleet.Node) any { return n.Fault }},
 	{Title: "FACTS", Wide: true, Value: func(n fleet.Node) any {
 		var facts []string
 		for _, f := range n.Facts {
@@ -102,7 +104,7 @@ func countedStates(counts map[provisioner.State]int) string {
 	return strings.Join(states, ", ")
 }
 
-// stateOf returns the state of a node, and whether it is cloned or renewing.
+// stateOf returns the state of a node, and whether it is cloned, renewing or reports a fault.
 func stateOf(n *fleet.Node) string {
 	s := string(n.State)
 	if n.Cloned {
@@ -110,6 +112,9 @@ func stateOf(n *fleet.Node) string {
 	}
 	if n.Offered && n.State == provisioner.StateProvisioned {
 		s += ", renewing"
+	}
+	if n.Fault != "" {
+		s += ", fault"
 	}
 	return s
 }

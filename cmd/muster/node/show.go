@@ -26,6 +26,9 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 	if r.Cloned != nil {
 		l.Addf("Cloned", "two machines use its key, detected %s", verb.Instant(r.Cloned.At))
 	}
+	if r.Fault != nil {
+		l.Addf("Fault", "%s, reported %s", r.Fault.Cause, verb.Instant(r.Fault.At))
+	}
 	addIssued(l, "Certificate", r.Current)
 	addIssued(l, "Offered", r.Next)
 	l.Add("Admitted", string(r.Decision.Reason))

@@ -1,0 +1,84 @@
+package provisioner
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/events"
+)
+
+// A Fault is what keeps a connected node from renewing its certificate, as its agent reports.
+type Fault struct {
+	Cause string    `json:"cause"`
+	At    time.Time `json:"at"` // when it was first reported
+}
+
+// factsFault begins the cause if the node cannot send its facts.
+const factsFault = "facts: "
+
+func (f *Fault) cause() string {
+	if f == nil {
+		return ""
+	}
+	return f.Cause
+}
+
+// NoteFault puts on record what a node's event says; cause is "" if nothing keeps the node from renewing. A lost event
+// or a crash is harmless: every later event says the same.
+func (p *Provisioner) NoteFault(ctx context.Context, id wire.Identity, serial, cause string) {
+	cause = events.FaultText(cause)
+	if cause == p.cfg.FaultOf(id) {
+		return
+	}
+	if _, ok := p.repeats.messages.Take(string(id)); !ok {
+		return
+	}
+	r, err := p.amend(ctx, id, serial, func(r *Record) bool {
+		if cause == r.Fault.cause() {
+			return false
+		}
+		r.Fault = nil
+		if cause != "" {
+			r.Fault = &Fault{Cause: cause, At: p.now()}
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		p.cfg.Log.WarnContext(ctx, "fault not recorded", "node", id, "code", CodeOf(err), "err", err)
+	case r != nil:
+		p.reportFault(ctx, r)
+	}
+}
+
+func (p *Provisioner) reportFault(ctx context.Context, r *Record) {
+	e := events.Event{
+		Type:    events.FaultEnded,
+		Time:    p.moment(),
+		Node:    string(r.Identity),
+		Attempt: r.Attempt,
+	}
+	if r.Fault == nil {
+		p.cfg.Log.InfoContext(ctx, "node can renew again", "node", r.Identity)
+	} else {
+		e.Type, e.Cause = events.Faulty, r.Fault.Cause
+		p.cfg.Log.WarnContext(ctx, "node cannot renew as it should", "node", r.Identity, "err", e.Cause)
+	}
+	p.cfg.Emit(e)
+}
+
+// faultAfter returns the fault for the next record. Events report all faults; a renewal also shows those about facts.
+func (a *attempt) faultAfter(f *Fault, now time.Time) *Fault {
+	problem := a.request.FactsError
+	switch {
+	case a.reason.changesHands():
+		return nil
+	case a.renewal && problem != "" && f == nil:
+		return &Fault{Cause: events.FaultText(factsFault + problem), At: now}
+	case a.renewal && problem == "" && strings.HasPrefix(f.cause(), factsFault):
+		return nil
+	}
+	return f
+}

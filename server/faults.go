@@ -1,0 +1,179 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/inputfile"
+	"muster/internal/span"
+	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
+)
+
+// Kinds of faults: they begin the text of a fault.
+const (
+	faultClock   = "clock"
+	faultDisk    = "disk"
+	faultFacts   = "facts"
+	faultFiles   = "files"
+	faultRenewal = "renewal"
+)
+
+// faults are what keeps a connected agent from renewing as it should, by kind. Every lifecycle event has them, and a
+// change is published at once, so that operators learn of it while the certificate is valid. A lost event is harmless:
+// the next one says the same.
+type faults struct {
+	active    map[string]string
+	published string
+}
+
+// set adds the fault, or removes it if err is nil.
+func (f *faults) set(kind string, err error) {
+	if err == nil {
+		delete(f.active, kind)
+		return
+	}
+	if f.active == nil {
+		f.active = make(map[string]string)
+	}
+	text := kind + ": " + link.OneLine(err).Error()
+	if summarize(text) != summarize(f.active[kind]) {
+		f.active[kind] = text
+	}
+}
+
+// String returns all faults in one line, or "".
+func (f *faults) String() string {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(f.active)) {
+		all = append(all, f.active[kind])
+	}
+	return strings.Join(all, "; ")
+}
+
+// probeEvery is the interval of writing to the disk, in intervals of [Config.WatchInterval]: by default a minute.
+const probeEvery = 30
+
+// A health looks for faults while the agent is connected.
+type health struct {
+	nodeContext
+	nextProbe time.Time
+	facts     watched
+}
+
+func (h *health) check(ctx context.Context) {
+	if now := time.Now(); !now.Before(h.nextProbe) {
+		h.nextProbe = now.Add(probeEvery * h.cfg.WatchInterval)
+		err := h.sets.dir.Writable()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // reported as lost files
+		}
+		h.report(ctx, slog.LevelError, faultDisk, msgDisk, adviseWritable(err))
+	}
+	h.checkFacts()
+}
+
+// checkFacts also has facts sent that an earlier request lacked. A missing file is a fault only if there was one.
+func (h *health) checkFacts() {
+	file := h.cfg.factsFile(h.token, h.conf)
+	if file == "" || h.facts.paths != nil && !h.facts.changed() {
+		return
+	}
+	h.facts = watch(file)
+	_, err := readFacts(file)
+	if errors.Is(err, ErrMissing) && h.sets.formerFacts() == nil {
+		err = nil
+	} else if err == nil {
+		h.factsDue = h.sets.missedFacts()
+	}
+	h.faults.set(faultFacts, err)
+}
+
+func (a *agent) report(ctx context.Context, level slog.Level, kind, message string, err error) {
+	a.faults.set(kind, err)
+	if err == nil {
+		a.problems.solved(message)
+		return
+	}
+	a.problems.problem(ctx, level, message, err)
+}
+
+// publishFaults publishes changed faults.
+func (m *member) publishFaults(ctx context.Context, conn *link.Conn) {
+	if text := m.faults.String(); text != m.faults.published && !m.renewal.unrecorded {
+		m.faults.published = text
+		m.publishEvent(ctx, conn, lifecycleAlive, m.inspection)
+	}
+}
+
+// damage returns why a connected agent does not use the files on disk: it stays with those that it has read, since the
+// connection works. Lost files come back with a renewal over it. It returns nil if the agent must read the files.
+func (m *member) damage(v *inspection) error {
+	if v.mode != ModeProvisioning || v.Provision.Yes || v.ProvisionOrdered || v.identity != m.identity {
+		return nil
+	}
+	m.renewal.repair = errors.Is(v.Conf, ErrMissing) || v.Credentials != nil
+	why := v.missing()
+	if m.renewal.repair {
+		return advice.New(why, "nothing: the agent renews over its connection, which replaces the files")
+	}
+	return advice.New(why, "correct the file; the agent stays in the fleet with what it read before, "+
+		"until it is started again")
+}
+
+// clockFault is about a machine's clock that is beyond the end of a certificate that the broker still admits.
+func (m *member) clockFault() error {
+	end := m.creds.Leaf().NotAfter
+	now := m.clock.at(m.creds.Leaf().NotBefore)
+	if now.Before(end) {
+		return nil
+	}
+	return advice.Errorf("correct this machine's clock", "by this machine's clock the certificate ended %s ago, "+
+		"but the broker still admits it", span.Format(now.Sub(end).Truncate(time.Hour)))
+}
+
+// renewalFault returns err if operators must hear of it: a fault of the machine, a final refusal, or any failure when
+// less than a sixth of the certificate's life is left. A provisioner knows of its other refusals.
+func (r *renewal) renewalFault(err error) error {
+	var remote unanswered
+	var refused link.Refusal
+	leaf := r.creds.Leaf()
+	start, life := lifeOf(leaf)
+	switch {
+	case r.clock.at(leaf.NotBefore).After(start.Add(life * 5 / 6)):
+	case errors.As(err, &refused) && wire.MeaningOf(refused.Code).Retry, errors.As(err, &remote):
+		return nil
+	}
+	return err
+}
+
+// unanswered is the error of a request that got no reply.
+type unanswered struct{ error }
+
+func (e unanswered) Unwrap() error { return e.error }
+
+// missedFacts reports whether the request for the set in force lacked the machine's facts.
+func (s *sets) missedFacts() bool {
+	_, err := os.Lstat(s.dir.Path(factsErrorName))
+	return err == nil
+}
+
+// formerFacts returns the facts in the request for the set in force, or nil.
+func (s *sets) formerFacts() []byte {
+	b, _ := inputfile.Read(s.dir.Path(factsName), inputfile.Configured, wire.MaxFactsBytes)
+	return b
+}
+
+func boundedProblem(err error) string {
+	text := fmt.Sprint(link.OneLine(err))
+	return strings.ToValidUTF8(text[:min(len(text), wire.MaxFactsError)], "")
+}

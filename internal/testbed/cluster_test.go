@@ -21,6 +21,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 // TestAClusterEnrolls enrolls over three nats-server processes and two provisioners: plain and sealed agents up to
@@ -65,6 +66,11 @@ func TestAClusterEnrolls(t *testing.T) {
 	if kept.IsClosed() {
 		t.Error("another node was dropped as well")
 	}
+	f.Eventually("the other provisioner's name is reserved", func() bool {
+		_, err := f.Daemon().Orders().AllowList.Add(f.Context(), "second.fleet.test", 0, false,
+			trust.Cause{By: "test", Why: "a node like any other"})
+		return err != nil && strings.Contains(err.Error(), "another provisioner")
+	})
 	f.Check()
 }
 

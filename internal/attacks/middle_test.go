@@ -332,7 +332,7 @@ func newSigners(t testing.TB, f *testbed.Fleet) signers {
 type forgery struct {
 	name  string
 	reply func(r, older *wire.Reply)
-	by    string // signs the result; empty: nobody new
+	by    string // signs the result; empty: it keeps the signature
 }
 
 func evilSetting(r *wire.Reply, _ *wire.Reply) {

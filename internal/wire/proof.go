@@ -30,8 +30,8 @@ func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte 
 	return sha256.Sum256([]byte("muster continuity v1\n" + requestID + "\n" + identity + "\n" + string(sum[:])))
 }
 
-// ReplyDigest is what a provisioner signs in a reply. request is as it was sent: so neither an older reply nor one to an
-// altered request verifies. Enrolled.Digest must have been checked: it stands for certificate and files.
+// ReplyDigest is what a provisioner signs in a reply. request is as it was sent: so neither an older reply nor one to
+// an altered request verifies. Enrolled.Digest must have been checked: it stands for certificate and files.
 func ReplyDigest(r *Reply, identity string, request []byte) [sha256.Size]byte {
 	sum := func(b []byte) string {
 		digest := sha256.Sum256(b)

@@ -109,6 +109,7 @@ func (v *command) runSign(ctx context.Context) error {
 		return err
 	}
 	warnLong(len(text), claims)
+	warnOpen(limits, claims.Secure)
 	if err := cli.WriteNew(v.file, []byte(text), 0o600, v.force); err != nil {
 		return err
 	}
@@ -138,6 +139,20 @@ func warnLong(n int, claims jwt.Claims) {
 	if n > limit {
 		verb.Say("warning: the token has %d bytes; above %d a broker with NATS's default max_control_line of 4096 "+
 			"may refuse the connection (muster's own brokers take 16384)", n, limit)
+	}
+}
+
+// warnOpen says what a token does not protect.
+func warnOpen(l jwt.Limits, secure bool) {
+	switch {
+	case l.Seal != "":
+	case l.CA == "":
+		verb.Say("warning: without --ca and --seal nodes take any provisioner for yours: the network between node and " +
+			"broker can read the token and replace certificate, configuration and policies; " +
+			"sign with --ca ca/root.pem --seal seal.pub")
+	case !secure:
+		verb.Say("warning: without --seal a listener between node and broker reads the token with its secret, the facts " +
+			"and the configuration, but can replace none of what nodes get; sign with --seal seal.pub")
 	}
 }
 

@@ -29,7 +29,8 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		"wire":     "internal/wire",
 		"policies": "policies",
 		"testbed":  "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile",
-		"backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
+		"attacks": "internal/attacks",
+		"backup":  "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)
 	if len(named) == 0 {

@@ -102,7 +102,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
 		{"node approve web9.example.net --expires 0s", "2", `--expires is "0s", want 1m to 7d`},
 		{"node approve web9.example.net --expires 8d", "2", `--expires is "8d", want 1m to 7d`},
-		{"node approve web_9.example.net", "2", "Web9"},
+		{"node approve web_9.example.net", "2", "not a valid identity"},
 		{"node approve web9.example.net --fingerprint abc", "2", "want 8 to 64 lower-case hex digits"},
 		{"node approve --address rack4 --fact x", "2", "NAME=VALUE"},
 		{"node approve --match nobody*.example.net --yes", "0", "no nodes match: nothing to do"},

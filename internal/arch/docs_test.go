@@ -25,7 +25,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	dirs := map[string]string{
 		"broker": "provisioner/broker", "natsapi": "provisioner/natsapi", "ca": "provisioner/ca",
 		"provisioner": "provisioner",
-		"muster":      "cmd/muster", "jwt": "jwt", "server": "server", "agenttrust": "server/trust",
+		"attacks":     "internal/attacks", "muster": "cmd/muster", "jwt": "jwt", "server": "server", "agenttrust": "server/trust",
 		"wire":     "internal/wire",
 		"policies": "policies",
 		"testbed":  "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile",

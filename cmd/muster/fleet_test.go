@@ -101,7 +101,7 @@ func TestDemoCommand(t *testing.T) {
 		Nodes, Provisioned int
 		NodesPerMinute     float64 `json:"nodes_per_minute"`
 	}
-	out := muster(t, dir, "demo", "--nodes", "5", "--keep", "kept", "-o", "json")
+	out := muster(t, dir, "demo", "--nodes", "5", "--files", "kept", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}

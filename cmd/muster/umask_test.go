@@ -19,7 +19,7 @@ func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	self := command(t, "demo")
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `umask 0; exec "$0" "$@"`, filepath.Join(dir, program), "demo", "--nodes", "3", "--keep", filepath.Join(dir, "kept"), "-o", "json")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `umask 0; exec "$0" "$@"`, filepath.Join(dir, program), "demo", "--nodes", "3", "--files", filepath.Join(dir, "kept"), "-o", "json")
 	if err := os.Symlink(self.Path, filepath.Join(dir, program)); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,18 @@ finish() {
   for pid in $pids; do wait "$pid" 2>/dev/null || true; done
   if [ -z "${KEEP:-}" ]; then rm -rf "$work"; fi
 }
+# Fails at once if a process has ended, as one does whose port is taken.
+alive() {
+  for pid in $pids; do
+    kill -0 "$pid" 2>/dev/null && continue
+    if grep -s 'address already in use' "$work"/*.log >&2; then
+      echo "a port is taken: set PORT to another first port" >&2
+    else
+      cat "$work"/*.log >&2
+    fi
+    exit 1
+  done
+}
 trap finish EXIT
 trap 'exit 1' INT TERM
 
@@ -73,6 +85,7 @@ i=1
 while [ "$i" -le "$provisioners" ]; do
   left=1200
   until "$muster" token list --config "$work/p$i/provisioner.yaml" > /dev/null 2>&1; do
+    alive
     left=$((left - 1))
     if [ "$left" -eq 0 ]; then
       cat "$work"/*.log
@@ -101,6 +114,7 @@ while [ "$i" -le "$nodes" ]; do
     i=$((i + 1))
     continue
   fi
+  alive
   left=$((left - 1))
   if [ "$left" -eq 0 ]; then
     cat "$work"/*.log

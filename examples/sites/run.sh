@@ -7,12 +7,25 @@ cd "$(dirname "$0")/../.."
 address=${ADDRESS:-127.0.0.1}
 port=${PORT:-14320}
 work=$(mktemp -d)
-pids=
+pids= stopped=
 
 finish() {
   for pid in $pids; do kill "$pid" 2>/dev/null || true; done
   for pid in $pids; do wait "$pid" 2>/dev/null || true; done
   if [ -z "${KEEP:-}" ]; then rm -rf "$work"; fi
+}
+# Fails at once if a process has ended, as one does whose port is taken.
+alive() {
+  for pid in $pids; do
+    kill -0 "$pid" 2>/dev/null && continue
+    [ "$pid" = "$stopped" ] && continue
+    if grep -s 'address already in use' "$work"/*.log >&2; then
+      echo "a port is taken: set PORT to another first port" >&2
+    else
+      cat "$work"/*.log >&2
+    fi
+    exit 1
+  done
 }
 trap finish EXIT
 trap 'exit 1' INT TERM
@@ -34,6 +47,7 @@ start() {
 await() {
   tries=0
   until grep -sq -e "$2" "$work/$1.log"; do
+    alive
     tries=$((tries + 1))
     if [ "$tries" -gt 600 ]; then
       echo "no \"$2\" in $1.log" >&2
@@ -79,6 +93,7 @@ await web1 'connected to the fleet'
 await p2 'node enrolled.*web1.example.net'
 echo "web1 was enrolled by the provisioner of its site, ams1"
 
+stopped=$p2
 kill "$p2"
 wait "$p2" || true
 node web2

@@ -14,6 +14,18 @@ finish() {
   for pid in $pids; do wait "$pid" 2>/dev/null || true; done
   if [ -z "${KEEP:-}" ]; then rm -rf "$work"; fi
 }
+# Fails at once if a process has ended, as one does whose port is taken.
+alive() {
+  for pid in $pids; do
+    kill -0 "$pid" 2>/dev/null && continue
+    if grep -s 'address already in use' "$work"/*.log >&2; then
+      echo "a port is taken: set PORT to another first port" >&2
+    else
+      cat "$work"/*.log >&2
+    fi
+    exit 1
+  done
+}
 trap finish EXIT
 trap 'exit 1' INT TERM
 
@@ -26,6 +38,7 @@ web=$address:$((port + 2))
 await() {
   tries=0
   until grep -sq -e "$2" "$work/$1.log"; do
+    alive
     tries=$((tries + 1))
     if [ "$tries" -gt 600 ]; then
       echo "no \"$2\" in $1.log" >&2

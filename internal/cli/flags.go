@@ -177,6 +177,7 @@ var flagTexts = map[string]flagText{
 	"trust-domain":    {"DOMAIN", "Trust domain of SPIFFE IDs in certificates. If not given: the host's domain."},
 	"trust-first-use": {"", "For labs: admit every node whose name is new."},
 	"validate":        {"", "Load and check everything, then exit."},
+	"keep":            {"N", "Keep this many backups in the directory, and remove older ones."},
 	"verify":          {"", "Read an existing backup and check that it is complete. No provisioner is asked."},
 	"write":           {"", "Write the directory, with a new key and certificate."},
 
@@ -188,8 +189,8 @@ var flagTexts = map[string]flagText{
 	"cases":        {"", "Run all standard cases. --stored and --idle set the sizes of the cases that use them."},
 	"connections":  {"HOW", "per-node for one TCP connection per node, or shared for 16 in all."},
 	"facts-bytes":  {"N", "Size of a node's facts."},
+	"files":        {"DIR", "Keep all files in this new directory."},
 	"idle":         {"N", "Keep this many provisioned nodes connected during the run."},
-	"keep":         {"DIR", "Keep all files in this new directory."},
 	"key-type":     {"TYPE", "Type of the signer's key: rsa4096 or ed25519."},
 	"nodes":        {"N", "How many nodes to simulate."},
 	"policy-file":  {"FILE", "Rego policy in place of the built-in one."},

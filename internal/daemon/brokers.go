@@ -220,8 +220,26 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 	if l.external == nil {
 		return store.Open(ctx, cfg)
 	}
+	defer l.reportWait(ctx)()
 	open := func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, cfg) }
-	return AwaitStore(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
+	s, err := AwaitStore(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrDamaged) && ctx.Err() == nil {
+		err = fmt.Errorf("the store did not answer within %v: most of its servers must run and reach each other: %s",
+			storeStartTimeout, l.external.Answers(ctx))
+	}
+	return s, err
+}
+
+// reportWait logs what a wait for the store is about, after a second and then regularly until stop is called.
+func (l *link) reportWait(ctx context.Context) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		for wait := time.Second; sleep(ctx, wait); wait = broker.WaitingInterval {
+			l.opts.Log.WarnContext(ctx, "waiting for the store: most of its servers must run and reach each other",
+				"err", l.external.Answers(ctx))
+		}
+	}()
+	return stop
 }
 
 // AwaitStore calls use each second until it succeeds, fails with a final error, or a minute has passed.
@@ -235,7 +253,9 @@ func AwaitStore[T any](
 		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return v, err
 		}
-		log.WarnContext(ctx, "store not ready, retrying", "err", err)
+		if ctx.Err() == nil {
+			log.WarnContext(ctx, "store not ready, retrying", "err", err)
+		}
 		if !sleep(ctx, time.Second) {
 			return v, err
 		}

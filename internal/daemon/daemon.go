@@ -187,19 +187,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 }
 
 func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
-	if err := d.cfg.checkMounted(); err != nil {
+	if err := d.startBroker(ctx); err != nil {
 		return err
-	}
-	if d.broker.external == nil {
-		if err := checkRestored(d.cfg.StoreDir()); err != nil {
-			return err
-		}
-		if err := disk.NeedRoom(d.cfg.StoreDir(), startRoom); err != nil {
-			return err
-		}
-	}
-	if err := d.broker.Start(ctx); err != nil {
-		return startError(err)
 	}
 	defer func() {
 		err = errors.Join(err, d.stopBroker(ctx))
@@ -231,6 +220,20 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	err = d.serve(ctx, service, ready)
 	d.logWritten(ctx)
 	d.closeStore(ctx)
+	return err
+}
+
+func (d *Daemon) startBroker(ctx context.Context) error {
+	err := d.cfg.checkMounted()
+	if err == nil && d.broker.external == nil {
+		err = checkRestored(d.cfg.StoreDir())
+	}
+	if err == nil && d.broker.external == nil {
+		err = disk.NeedRoom(d.cfg.StoreDir(), broker.StartRoom)
+	}
+	if err == nil {
+		err = startError(d.broker.Start(ctx))
+	}
 	return err
 }
 
@@ -350,13 +353,13 @@ func (d *Daemon) fail(err error) {
 
 // WithStore starts the broker for do, and stops it. It is called once, instead of Run.
 func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Config) error) (err error) {
-	if err := d.cfg.checkMounted(); err != nil {
-		return err
-	}
 	starting, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
-	if err := d.broker.Start(starting); err != nil {
-		return startError(err)
+	if err := d.startBroker(starting); err != nil {
+		return err
+	}
+	if d.broker.external != nil {
+		defer d.broker.reportWait(ctx)()
 	}
 	defer func() { err = errors.Join(err, d.stopBroker(ctx)) }()
 	conn, err := d.broker.Connect(name)
@@ -390,6 +393,8 @@ func (d *Daemon) logWritten(ctx context.Context) {
 
 func startError(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, broker.ErrStoreInUse):
 		return fmt.Errorf("%w: stop the other process, or give this provisioner a data_dir of its own", err)
 	case strings.Contains(err.Error(), "address already in use"): // nats-server reports it as text

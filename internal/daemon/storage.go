@@ -31,8 +31,5 @@ func checkStorage(dir string, s disk.Space, configured disk.Size, low bool) erro
 	return nil
 }
 
-// startRoom is for creating streams and the first writes.
-const startRoom = 16 << 20
-
 // A disk of 1 GB/s fills 512 MiB in half a second at worst; enrollment takes minutes.
 const storageInterval = 2 * time.Second

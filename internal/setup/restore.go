@@ -31,6 +31,9 @@ type Restore struct {
 	Config string // path of a provisioner.yaml. Required
 	File   string // path of the backup. Required
 
+	// AcceptLoss restores although the watermark counted more revocations than backup and journal have.
+	AcceptLoss bool
+
 	// Step is called before each pass with its name and number of messages, -1 if unknown. Each is called after every
 	// message. Optional.
 	Step func(what string, messages int)
@@ -237,6 +240,7 @@ type filling struct {
 	journal *backup.Journal
 	entries []*trust.Revocation
 	marks   []*store.WatermarkFile
+	counted *store.Watermark // of the lost store, with the most revocations; nil if there is none
 }
 
 // filling dates the recovery no earlier than any time in backup and journal, since a new machine's clock may be wrong.
@@ -271,12 +275,26 @@ func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journ
 		f.marks = append(f.marks, file)
 		if mark != nil {
 			is.Epoch = max(is.Epoch, mark.Epoch)
+			if f.counted == nil || mark.Revocations() > f.counted.Revocations() {
+				f.counted = mark
+			}
 		}
 		if err := giveToOwnerOf(cfg.DataDir, path); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// checkRevocations refuses a restore without revocations that the lost store had: their nodes would be admitted.
+func (f *filling) checkRevocations(found int) error {
+	w := f.counted
+	if w == nil || w.Installation != f.out.Installation || found >= w.Revocations() || f.AcceptLoss {
+		return nil
+	}
+	return fmt.Errorf("%w: backup and journal have %d revocations, but on %s the store had %d: put the journal of "+
+		"another provisioner at %s, or go on with the loss: --accept-loss", store.ErrDamaged, found,
+		w.At.UTC().Format(time.RFC3339), w.Revocations(), f.cfg.JournalPath())
 }
 
 func (f *filling) close() {
@@ -316,6 +334,9 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 		if added {
 			f.out.Revocations++
 		}
+	}
+	if err := f.checkRevocations(into.Revocations()); err != nil {
+		return err
 	}
 	f.Reached("written")
 	if err := into.Finish(ctx, f.out.Recovery); err != nil {

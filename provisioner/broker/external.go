@@ -179,7 +179,7 @@ func (e *External) running() (*control, error) {
 // dial retries until ctx is done, except on wrong credentials.
 func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append(e.options(name), opts...)
-	logged := ""
+	var logged time.Time
 	for {
 		nc, err := nats.Connect(e.cfg.URLs, all...)
 		if err == nil {
@@ -193,9 +193,10 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 			err = fmt.Errorf("%w: no authority under ca or ca.previous in provisioner.yaml signed the broker's "+
 				"certificate: make a new one with `muster broker certificate`, or restore ca.previous", err)
 		}
-		if err.Error() != logged {
-			logged = err.Error()
-			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err", err)
+		if time.Since(logged) >= WaitingInterval {
+			logged = time.Now()
+			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err",
+				fmt.Errorf("%w: %s", err, e.Answers(ctx)))
 		}
 		select {
 		case <-ctx.Done():
@@ -203,6 +204,34 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		case <-time.After(reconnectWait):
 		}
 	}
+}
+
+// WaitingInterval is the time between two lines about servers that a process waits for.
+const WaitingInterval = 15 * time.Second
+
+// Answers says which servers of the URLs accept a connection, and which do not.
+func (e *External) Answers(ctx context.Context) string {
+	servers := strings.Split(e.cfg.URLs, ",")
+	found := make([]string, len(servers))
+	var all sync.WaitGroup
+	for i, text := range servers {
+		all.Go(func() {
+			_, address, _ := strings.Cut(strings.TrimSpace(text), "://")
+			if found[i] = address + " answers"; accepts(ctx, address) != nil {
+				found[i] = address + " does not answer"
+			}
+		})
+	}
+	all.Wait()
+	return strings.Join(found, ", ")
+}
+
+func accepts(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 func (e *External) options(name string) []nats.Option {

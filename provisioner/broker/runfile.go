@@ -15,6 +15,8 @@ import (
 	"muster/internal/inputfile"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/disk"
 )
 
 // Defaults within the stop time-outs of Kubernetes (30 s) and systemd (90 s).
@@ -29,6 +31,9 @@ const fileWait = 20 * time.Second
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
 
+// StartRoom is the free space that a start needs, for streams and the first writes.
+const StartRoom = 16 << 20
+
 // RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2. SIGHUP reloads the file. The
 // error may wrap [ErrStoreFailed].
 //
@@ -38,6 +43,11 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	opts, err := fileOptions(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfigFile, err)
+	}
+	if opts.JetStream {
+		if err := disk.NeedRoom(opts.StoreDir, StartRoom); err != nil {
+			return err
+		}
 	}
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)

@@ -20,9 +20,18 @@ type ClaimLog struct{ *client }
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
+	if doubt := s.guard.doubt.Load(); doubt != nil { // the token may look unused
+		return fmt.Errorf("read claims of token %s: %w", tid, *doubt)
+	}
 	if after > 0 {
 		return s.claims(ctx, tid, after, each)
 	}
+	return s.countedClaims(ctx, tid, each)
+}
+
+func (s *ClaimLog) countedClaims(ctx context.Context, tid jwt.TokenID,
+	each func(*trust.ClaimEntry, trust.Revision) error,
+) error {
 	counted, came := uint64(0), uint64(0)
 	info, err := s.info(ctx, streamClaims, jetstream.WithSubjectFilter(subjectClaims+string(tid)))
 	if err == nil {
@@ -31,7 +40,7 @@ func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revi
 	}
 	if err == nil && came < counted {
 		s.losses.add("claims of token "+string(tid), func(ctx context.Context) error {
-			return s.Claims(ctx, tid, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil })
+			return s.countedClaims(ctx, tid, func(*trust.ClaimEntry, trust.Revision) error { return nil })
 		})
 		err = fmt.Errorf("%w: %d of the %d claims of token %s can be read", ErrDamaged, came, counted, tid)
 	}
@@ -78,7 +87,11 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	last := s.guard.claims.Load()
 	revision, err := s.put(ctx, subjectClaims+string(tid), e, uint64(after))
+	if err == nil {
+		err = s.guard.after(streamClaims, revision, last)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write claims of token %s: %w", tid, err)
 	}

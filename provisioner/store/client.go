@@ -29,6 +29,7 @@ type client struct {
 	timeout      time.Duration
 	log          *slog.Logger
 	losses       losses
+	guard        guard
 
 	room atomic.Int64 // see [Store.SetRoom]
 }

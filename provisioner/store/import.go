@@ -261,6 +261,9 @@ func (i *Import) AppendRevocation(ctx context.Context, r *trust.Revocation) (add
 	return true, i.append(ctx, streamRevocations, subject, r)
 }
 
+// Revocations returns how many revocations were written.
+func (i *Import) Revocations() int { return len(i.revoked) }
+
 func (i *Import) append(ctx context.Context, stream, subject string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

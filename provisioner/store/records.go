@@ -23,6 +23,9 @@ type RecordStore struct {
 
 // Record implements [provisioner.Store].
 func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
+	if doubt := s.guard.doubt.Load(); doubt != nil { // the name may look new
+		return nil, 0, fmt.Errorf("read record of %q: %w", id, *doubt)
+	}
 	r, revision, err := getLast[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
 	if r != nil && r.Identity != id {
 		err = fmt.Errorf("%w: its identity is %q", trust.ErrRecord, r.Identity)
@@ -41,8 +44,12 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 		err = s.useRoom(subject, b)
 	}
 	var revision uint64
+	last := s.guard.nodes.Load()
 	if err == nil {
 		revision, err = s.write(ctx, subject, b, uint64(after))
+	}
+	if err == nil {
+		err = s.guard.after(streamNodes, revision, last)
 	}
 	if after == 0 && errors.Is(err, trust.ErrConflict) {
 		s.losses.add(subject, func(ctx context.Context) error { return s.checkReadable(ctx, r.Identity) })
@@ -64,7 +71,7 @@ func (s *RecordStore) checkReadable(ctx context.Context, id wire.Identity) error
 	if err != nil || info.State.Subjects[subject] == 0 {
 		return err
 	}
-	if r, _, err := s.Record(ctx, id); r != nil || err != nil {
+	if r, _, err := getLast[provisioner.Record](ctx, s.client, streamNodes, subject); r != nil || err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: the record of %q cannot be read", ErrDamaged, id)

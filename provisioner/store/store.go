@@ -86,7 +86,6 @@ type Store struct {
 	entries     *Follower
 	revocations *Follower
 	logs        orders.Logs
-	guard       guard
 }
 
 // Installation binds a store to its certificate authority.

@@ -84,6 +84,9 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 
 func keepsAll(stream string) bool { return stream == streamClaims || stream == streamRevocations }
 
+// Revocations returns the number of revocations in the store.
+func (w *Watermark) Revocations() int { return int(w.Streams[streamRevocations].Messages) }
+
 func (w *Watermark) equal(other *Watermark) bool {
 	return other != nil && w.Epoch == other.Epoch && maps.Equal(w.Streams, other.Streams)
 }
@@ -107,7 +110,9 @@ type guard struct {
 	writtenAt time.Time
 	lessSince time.Time // zero unless streams have less than previous
 
-	doubt atomic.Pointer[error] // why the streams may have less than previous, or nil
+	doubt  atomic.Pointer[error] // why the streams may have less than previous, or nil
+	nodes  atomic.Uint64         // last sequence of the stream, as last observed
+	claims atomic.Uint64         // the same
 }
 
 // errNotCompared is the doubt before the first comparison, and after the connection was lost: another server, or one
@@ -123,6 +128,18 @@ func (g *guard) doubtAfter(before nats.ConnErrHandler) nats.ConnErrHandler {
 			before(nc, err)
 		}
 	}
+}
+
+// after reports whether a new message follows the last one that was observed before it was sent. If not, the stream was
+// made anew, and the write must not count.
+func (g *guard) after(stream string, sequence, last uint64) error {
+	if sequence > last {
+		return nil
+	}
+	err := fmt.Errorf("%w: a new message of stream %s has sequence %d, but the last was %d", ErrDamaged, stream, sequence,
+		last)
+	g.doubt.Store(&err)
+	return err
 }
 
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
@@ -181,6 +198,8 @@ func (g *guard) observe(found *Watermark, lost error, doubt *error, cluster bool
 		return lost
 	}
 	g.doubt.CompareAndSwap(doubt, nil)
+	g.nodes.Store(found.Streams[streamNodes].Last)
+	g.claims.Store(found.Streams[streamClaims].Last)
 	g.previous, g.lessSince = found, time.Time{}
 	if previous == nil || previous.equal(g.written) && time.Since(g.writtenAt) < watermarkInterval {
 		return nil

@@ -21,8 +21,9 @@ provisioner.
 
 Revocations that are newer than the backup come from the journal that the
 configuration names. If it is lost, copy the journal of another provisioner there
-first. Everything else that is newer is lost, so the store is in recovery afterwards:
-see 'muster recovery --help'.
+first. If revocations are missing even so, the restore says how many, and goes on only
+with --accept-loss. Everything else that is newer is lost, so the store is in recovery
+afterwards: see 'muster recovery --help'.
 
   muster restore /var/backups/muster-monday
   muster restore monday --config prov/provisioner.yaml`
@@ -38,6 +39,7 @@ func addRestore(app *kingpin.Application, all cli.Verbs) {
 	r := &restore{}
 	c := app.Command("restore", "Restore a backup into an empty store.").HelpLong(restoreHelp)
 	c.Arg("file", "The backup.").Required().StringVar(&r.File)
+	cli.Flag(c, "accept-loss").BoolVar(&r.AcceptLoss)
 	r.setup.AddFlags(c)
 	r.keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run)

@@ -31,7 +31,7 @@ role, the API and the console, and nodes that are pending, refused or revoked. T
 demo prints commands to try.
 
   muster demo
-  muster demo --nodes 1000 --keep demo  # leaves logs and files
+  muster demo --nodes 1000 --files demo  # leaves logs and files
   muster demo --stay --nodes 2000
 
 Exits with 0 if every node is provisioned, 1 if not, 2 if the command line is wrong.`
@@ -41,7 +41,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
 	c := app.Command("demo", "See muster at work: a fleet of 200 agents on this machine.").HelpLong(help)
 	cli.Int(cli.Flag(c, "nodes").Default("200"), &v.nodes)
-	cli.Flag(c, "keep").StringVar(&v.keep)
+	cli.Flag(c, "files").StringVar(&v.keep)
 	cli.Flag(c, "stay").BoolVar(&v.stay)
 	v.AddFlags(c)
 	all.Check(c, v.check)
@@ -65,12 +65,12 @@ func (v *flags) run(ctx context.Context) error {
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "muster-demo-")
 		if err != nil {
-			return fmt.Errorf("%w: set TMPDIR to a directory for it, or give one with --keep", err)
+			return fmt.Errorf("%w: set TMPDIR to a directory for it, or give one with --files", err)
 		}
 		defer func() { _ = os.RemoveAll(temporary) }() // on failure, the directory stays
 		dir = filepath.Join(temporary, "demo")
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("--keep: %w", err)
+		return fmt.Errorf("--files: %w", err)
 	}
 	cfg := demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress}
 	if v.stay {

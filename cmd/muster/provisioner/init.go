@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -122,7 +123,13 @@ func (s *initFlags) next() string {
 	}
 	node := "web1." + s.TrustDomain
 	var b strings.Builder
-	fmt.Fprintf(&b, `%[1]s is ready. Next, sign a token with a new secret:
+	b.WriteString(path() + " is ready.\n\n")
+	run := "Run the provisioner:\n\n  muster provisioner run --config " + path("provisioner.yaml") + "\n\n"
+	if s.Cluster != "" {
+		b.WriteString(brokerSteps(names.BrokerURLs(), path("provisioner.yaml")) + run)
+		run = ""
+	}
+	fmt.Fprintf(&b, `Sign a token with a new secret:
 
   (umask 077; openssl rand -hex 16 > %[2]s)
   muster jwt provisioning.jwt %[3]s --insecure --secret-file %[2]s --default \
@@ -130,21 +137,14 @@ func (s *initFlags) next() string {
 
 Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal, nodes send the token encrypted.
 
-`, verb.Quoted(s.dir), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"),
+`, path(), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"),
 		path("seal.pub"))
-	if s.Cluster != "" {
-		b.WriteString("Make the configuration of each broker, and start the brokers " +
-			"(see docs/high-availability.md):\n\n" + brokerConfigs(names.BrokerURLs(), path("provisioner.yaml")) + "\n")
-	}
-	fmt.Fprintf(&b, `Run the provisioner:
+	b.WriteString(run)
+	fmt.Fprintf(&b, `In another terminal, run a node in a directory of its own. On a real node, `+"`muster-server run`"+` is enough.
 
-  muster provisioner run --config %[1]s
+  muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %s
 
-In another terminal, run a node in a directory of its own. On a real node, `+"`muster-server run`"+` is enough.
-
-  muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[2]s
-
-`, path("provisioner.yaml"), node)
+`, node)
 	if !s.TrustFirstUse {
 		fmt.Fprintf(&b, `The name of the node is new, so the node waits until you approve it:
 
@@ -160,25 +160,44 @@ In another terminal, run a node in a directory of its own. On a real node, `+"`m
 	return b.String()
 }
 
-// brokerConfigs returns a command for each broker of a cluster.
-func brokerConfigs(urls, config string) string {
-	var hosts []string
-	var routes strings.Builder
-	for url := range strings.SplitSeq(urls, ",") {
-		host, _, err := net.SplitHostPort(url)
+// brokerSteps returns the commands that make and run each broker of a cluster. Brokers on one host get ports of their
+// own. A broker is named by its host, or by a number if that is an address or has several brokers.
+func brokerSteps(urls, config string) string {
+	all := strings.Split(urls, ",")
+	names, flags, routes := make([]string, len(all)), make([]string, len(all)), ""
+	onHost := map[string]int{}
+	for i, url := range all {
+		host, port, err := net.SplitHostPort(url)
 		if err != nil {
-			host = url
+			host, port = url, "4222"
 		}
-		hosts = append(hosts, host)
-		routes.WriteString(" --route " + net.JoinHostPort(host, "6222"))
+		names[i] = host
+		if _, err := wire.ParseIdentity(host); err != nil || strings.Count(","+urls, ","+host+":") > 1 {
+			names[i] = "n" + strconv.Itoa(i+1)
+		}
+		if port != "4222" {
+			flags[i] += " --listen 0.0.0.0:" + port
+		}
+		clusterPort := strconv.Itoa(6222 + onHost[host])
+		if onHost[host]++; clusterPort != "6222" {
+			flags[i] += " --cluster-listen 0.0.0.0:" + clusterPort
+		}
+		routes += " --route " + net.JoinHostPort(host, clusterPort)
+	}
+	if len(all) > 1 {
+		routes = " \\\n   " + routes
+	} else {
+		routes = ""
 	}
 	var b strings.Builder
-	for _, host := range hosts {
-		fmt.Fprintf(&b, "  muster broker config --config %[1]s --host %[2]s --write --dir %[2]s", config, host)
-		if len(hosts) > 1 {
-			b.WriteString(" \\\n   " + routes.String())
-		}
-		b.WriteByte('\n')
+	b.WriteString("Make the configuration of each broker, and copy its directory to its machine:\n\n")
+	for i, name := range names {
+		fmt.Fprintf(&b, "  muster broker config --config %[1]s --host %[2]s --write --dir %[2]s%[3]s%[4]s\n",
+			config, name, flags[i], routes)
 	}
-	return b.String()
+	b.WriteString("\nRun each broker on its machine. The provisioner needs most of them:\n\n")
+	for _, name := range names {
+		fmt.Fprintf(&b, "  muster broker run %s/nats-server.conf\n", name)
+	}
+	return b.String() + "\n"
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -95,7 +96,39 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	if err != nil {
 		return nil, invalid(compileErrors(err))
 	}
+	if err := p.trySample(ctx, cfg); err != nil {
+		p.warnings = append(p.warnings, fmt.Sprintf("for a new node without facts: %v", err))
+	}
 	return p, nil
+}
+
+// trySample follows the decision about a new node, whatever it is, to find mistakes that do not depend on facts.
+func (p *policy) trySample(ctx context.Context, cfg Config) error {
+	e := &Engine{cfg: Config{Print: func(string) {}}}
+	e.current.Store(p)
+	in := sample()
+	d, err := e.Decide(ctx, in)
+	if err != nil || cfg.Follow == nil {
+		return err
+	}
+	if d.Configuration == nil { // so that no helper runs
+		d.Configuration = map[string]string{"identity": in.Identity}
+	}
+	_, err = cfg.Follow(ctx, in, d)
+	return err
+}
+
+func sample() *Input {
+	const name, broker = "web1.example.net", "broker.example.net:4222"
+	now := time.Now().UTC().Truncate(time.Second)
+	return &Input{
+		Identity: name,
+		Token:    Token{ID: "sample", Signer: "sample", Org: "choria", IssuedAt: now, URLs: []string{broker}},
+		CSR:      CSR{CommonName: name, DNSNames: []string{name}, Key: Key{Type: "P-256"}},
+		Node:     Node{State: "none", Reason: "new"},
+		Source:   Source{Address: "192.0.2.1"},
+		Time:     now,
+	}
 }
 
 // parse returns a module. Rego of before version 1.0 is told so.
@@ -120,6 +153,7 @@ func parse(s source) (*ast.Module, error) {
 func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 	return ast.NewCompiler().
 		WithStrict(true).
+		WithEnablePrintStatements(true).
 		WithCapabilities(capabilities()).
 		WithSchemas(inputSchema()).
 		WithStageAfterID(ast.StageSetRuleTree, checkReferences(p.root)).

@@ -18,6 +18,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/topdown/print"
+
+	"muster/internal/wire"
 )
 
 // ErrInvalid means that the policy's files do not compile, fail their tests, or are missing. The text lists every fault
@@ -42,6 +45,13 @@ type Config struct {
 
 	// Log defaults to discarding.
 	Log *slog.Logger
+
+	// Follow does for [Engine.Preview] what enrollment does after a decision: it makes and checks the node's files, and
+	// checks its certificate. It writes and issues nothing. Nil: nothing follows.
+	Follow func(context.Context, *Input, *Decision) (wire.Files, error)
+
+	// Print gets what the policy prints. Nil: it is logged at level debug.
+	Print func(text string)
 }
 
 // An Engine decides by a policy. It is safe for concurrent use.
@@ -59,6 +69,9 @@ func Load(cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("%w: none is configured", ErrInvalid)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Print == nil {
+		cfg.Print = func(text string) { cfg.Log.Debug("policy printed", "text", text) }
+	}
 	e := &Engine{cfg: cfg}
 	if err := e.Reload(context.Background()); err != nil {
 		return nil, err
@@ -99,7 +112,7 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	defer time.AfterFunc(timeout, cancel.Cancel).Stop()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time),
-		rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()))
+		rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()), rego.EvalPrintHook(printer(e.cfg.Print)))
 	if err != nil {
 		if cancel.Cancelled() { //nolint:misspell // OPA spells it so
 			return nil, fmt.Errorf("%w: %w (limit %v): %s",
@@ -117,6 +130,34 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	}
 	d.Digest = p.digest
 	return d, nil
+}
+
+// Preview is [Engine.Decide], then [Engine.Follow]. The decision is nil only if there is none.
+func (e *Engine) Preview(ctx context.Context, in *Input) (*Decision, wire.Files, error) {
+	d, err := e.Decide(ctx, in)
+	if err != nil {
+		return nil, wire.Files{}, err
+	}
+	files, err := e.Follow(ctx, in, d)
+	return d, files, err
+}
+
+// Follow is [Config.Follow] for a node that d admits, at once or after an approval. With an error, enrollment refuses
+// the node.
+func (e *Engine) Follow(ctx context.Context, in *Input, d *Decision) (wire.Files, error) {
+	if v := d.Verdict(); e.cfg.Follow == nil || v != VerdictAllow && v != VerdictApproval {
+		return wire.Files{}, nil
+	}
+	return e.cfg.Follow(ctx, in, d)
+}
+
+// A printer is OPA's print hook.
+type printer func(text string)
+
+// Print implements [print.Hook].
+func (p printer) Print(at print.Context, text string) error {
+	p(fmt.Sprintf("%s: %s", at.Location, text))
+	return nil
 }
 
 // Digest returns the hex SHA-256 over relative names and contents of modules and data.

@@ -7,8 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// references checks references below `data`, as the schema of the input checks those below `input`. A reference to
-// nothing is refused: its rule would be undefined, and a denial would never apply.
+// references checks those below `data`, as the schema of the input checks those below `input`. A reference to nothing
+// is refused: its rule would be undefined, and a denial would never apply.
 type references struct {
 	rules  *ast.TreeNode
 	data   map[string]any
@@ -44,8 +44,7 @@ func (r *references) check(m *ast.Module) {
 	var v *ast.GenericVisitor
 	v = ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
-		case *ast.With: // a target below data need not exist
-			r.replaced(x)
+		case *ast.With: // its target need not exist
 			v.Walk(x.Value)
 			return true
 		case *ast.Expr:
@@ -149,51 +148,10 @@ func inputText(t *ast.Term) bool {
 		return false
 	}
 	schema := schemaOf(reflect.TypeFor[Input]())
-	for _, operand := range ref[1:] {
-		schema, _ = below(schema, operand)
+	for _, key := range ref[1:] {
+		name, _ := key.Value.(ast.String)
+		properties, _ := schema["properties"].(map[string]any)
+		schema, _ = properties[string(name)].(map[string]any)
 	}
 	return schema["type"] == "string"
-}
-
-// below returns the schema of a member, nil if it is unchecked. known is false if an object has no such member.
-func below(schema map[string]any, key *ast.Term) (member map[string]any, known bool) {
-	properties, checked := schema["properties"].(map[string]any)
-	name, constant := key.Value.(ast.String)
-	member, known = properties[string(name)].(map[string]any)
-	return member, known || !checked || !constant
-}
-
-// replaced refuses an unknown member in a replacement of the input: a test with it would show nothing.
-func (r *references) replaced(w *ast.With) {
-	target, ok := w.Target.Value.(ast.Ref)
-	if !ok || !target[0].Equal(ast.InputRootDocument) {
-		return
-	}
-	schema := schemaOf(reflect.TypeFor[Input]())
-	for i, key := range target[1:] {
-		var known bool
-		if schema, known = below(schema, key); !known {
-			r.unknown(target[:i+2], w.Target.Location)
-		}
-	}
-	r.members(target, schema, w.Value)
-}
-
-func (r *references) members(of ast.Ref, schema map[string]any, value *ast.Term) {
-	object, ok := value.Value.(ast.Object)
-	if !ok {
-		return
-	}
-	object.Foreach(func(key, value *ast.Term) {
-		member, known := below(schema, key)
-		if name := of.Append(key); known {
-			r.members(name, member, value)
-		} else {
-			r.unknown(name, key.Location)
-		}
-	})
-}
-
-func (r *references) unknown(member ast.Ref, at *ast.Location) {
-	r.errs = append(r.errs, ast.NewError(ast.TypeErr, at, "%s is no member of the input", member))
 }

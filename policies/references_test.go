@@ -64,11 +64,6 @@ func TestMissingDataIsRefused(t *testing.T) {
 			"p_test.rego": test + "test_x if enroll.deny with data.banned as [\"x\"] with input.identity as \"x\"\n"},
 			"p.rego:5: rego_type_error: data.banned is in no"},
 		"input misspelled": {map[string]string{"p.rego": deny(`input.identiy == "x"`)}, "identiy"},
-		"input misspelled in a test": {map[string]string{"p.rego": deny("false"),
-			"p_test.rego": test + "test_x if not enroll.deny[\"banned\"] with input.identiy as \"x\"\n"}, "identiy"},
-		"input misspelled in a test's object": {map[string]string{"p.rego": deny("false"),
-			"p_test.rego": test + "test_x if not enroll.deny[\"banned\"] with input as {\"token\": {\"sites\": \"x\"}}\n"},
-			"input.token.sites is no member of the input"},
 		"Rego of before 1.0": {map[string]string{"p.rego": "package muster.enroll\n\nallow { input.identity }\n"},
 			"p.rego:3: rego_parse_error: `if` keyword is required before rule body; " +
 				"it is Rego of before version 1.0: rewrite it with `opa fmt --v0-v1 --write "},

@@ -52,7 +52,7 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 		From:  recorded.Verdict,
 		Was:   recorded.Reasons,
 	}
-	d, err := r.next.Decide(ctx, recorded.Input)
+	d, _, err := r.next.Preview(ctx, recorded.Input)
 	if err != nil {
 		n.To, n.Reasons = VerdictFailed, []string{err.Error()}
 	} else {

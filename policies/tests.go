@@ -30,7 +30,7 @@ type TestResult struct {
 // or is the context's.
 func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	ch, err := tester.NewRunner().
-		SetCompiler(p.compiler(ctx).WithEnablePrintStatements(true)).
+		SetCompiler(p.compiler(ctx)).
 		SetModules(p.tests).
 		SetStore(p.store).
 		SetTimeout(testTimeout).

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -17,10 +16,10 @@ func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
 	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
-	in := a.input()
-	d, err := a.cfg.Policy.Decide(ctx, in)
+	a.seen = a.input()
+	d, err := a.cfg.Policy.Decide(ctx, a.seen)
 	if err == nil || ctx.Err() == nil { // a canceled evaluation is no decision
-		a.cfg.Observe(in, d, err, asked)
+		a.cfg.Observe(a.seen, d, err, asked)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -132,40 +131,11 @@ func tokenInput(v *jwt.Verified) policies.Token {
 	return t
 }
 
-// configure refuses files that the node would not write.
-func (a *attempt) configure(ctx context.Context) error {
-	node := string(a.identity)
-	a.files = wire.Files{Configuration: a.decision.Configuration}
-	if a.decision.Configuration == nil {
-		if a.cfg.Configurator == nil {
-			return refuse(node, wire.CodeConfigurationFailed,
-				errors.New("the policy gives no configuration, and neither configuration.template nor "+
-					"configuration.helper is set"))
-		}
-		files, err := a.cfg.Configurator.Configure(ctx, Subject{
-			Identity: a.identity,
-			Token:    a.token,
-			CSR:      a.csr,
-			CSRDER:   a.request.CSR,
-			Facts:    a.request.Facts,
-			Source:   a.source,
-		})
-		var r *Refusal
-		switch {
-		case errors.As(err, &r):
-			r.Node = node
-			return r
-		case err != nil:
-			return refuse(node, wire.CodeConfigurationFailed, err)
-		}
-		a.files = files
-	}
-	err := a.files.Check()
-	if err == nil {
-		err = serverconf.CheckPushed(a.identity, a.files.Configuration)
-	}
-	if err != nil {
-		return refuse(node, wire.CodeConfigurationFailed, err)
-	}
-	return nil
+func (a *attempt) configure(ctx context.Context) (err error) {
+	a.files, err = filesOf(ctx, a.cfg.Configurator, a.decision, Subject{
+		Input:    a.seen,
+		Verified: a.token,
+		CSRDER:   a.request.CSR,
+	})
+	return err
 }

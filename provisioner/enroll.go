@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"time"
 
@@ -72,6 +71,7 @@ type findings struct {
 	allowance  *orders.Allowance // covers the identity; or nil
 	approval   *orders.Answer    // if the policy wants one, or nil
 	reason     Reason
+	seen       *policies.Input
 	decision   *policies.Decision
 	files      wire.Files
 	confirmed  *Issued // of a renewal: the offer that it confirms, or nil
@@ -368,18 +368,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 }
 
 func (a *attempt) issue() (*ca.Certificate, error) {
-	r := ca.Request{
-		Role:       wire.RoleNode,
-		Name:       string(a.identity),
-		PublicKey:  a.csr.PublicKey,
-		TTL:        a.decision.Certificate.TTL,
-		DNSNames:   a.decision.Certificate.DNSNames,
-		ServerAuth: a.decision.Certificate.ServerAuth,
-	}
-	for _, text := range a.decision.Certificate.IPAddresses {
-		r.IPAddresses = append(r.IPAddresses, net.ParseIP(text))
-	}
-	return a.cfg.Authority.Issue(r)
+	return a.cfg.Authority.Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
 }
 
 func (a *attempt) classify(ctx context.Context) error {

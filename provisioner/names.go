@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
 	"muster/provisioner/trust"
 )
 
@@ -18,12 +20,7 @@ func (a *attempt) checkNames(ctx context.Context) error {
 	if len(c.DNSNames) == 0 && len(c.IPAddresses) == 0 {
 		return nil
 	}
-	err := c.Check()
-	for _, name := range slices.Concat(c.DNSNames, c.IPAddresses) {
-		if err == nil && name != string(a.identity) {
-			err = a.cfg.Reserved(name, a.token)
-		}
-	}
+	err := checkAdded(a.identity, c, a.token, a.cfg.Reserved)
 	for _, name := range c.DNSNames {
 		if err == nil && name != string(a.identity) {
 			err = a.checkForeign(ctx, wire.Identity(name))
@@ -34,6 +31,22 @@ func (a *attempt) checkNames(ctx context.Context) error {
 		return err
 	}
 	return refuse(string(a.identity), wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+}
+
+func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
+	reserved func(string, *jwt.Verified) error) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(c.DNSNames, c.IPAddresses) {
+		if name == string(id) {
+			continue
+		}
+		if err := reserved(name, token); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkForeign refuses the identity of another node. A name that the node's certificate has stays: else another node

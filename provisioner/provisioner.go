@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -31,12 +30,9 @@ type Configurator interface {
 
 // A Subject is the node that a configuration is for.
 type Subject struct {
-	Identity wire.Identity
-	Token    *jwt.Verified
-	CSR      *ca.CSR
-	CSRDER   []byte
-	Facts    json.RawMessage
-	Source   Source
+	*policies.Input
+	Verified *jwt.Verified // nil in a [Preview]
+	CSRDER   []byte        // verified
 }
 
 // A Source is the origin of a request according to the broker.

@@ -18,6 +18,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/helper"
 )
@@ -141,11 +142,11 @@ func joinValues(list any, separator string) (string, error) {
 // Configure implements [provisioner.Configurator].
 func (t templateConfigurator) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
 	data := templateData{
-		Identity:   string(s.Identity),
+		Identity:   s.Identity,
 		Facts:      map[string]any{},
-		Site:       string(s.Token.Limits.Site),
-		Org:        s.Token.Organization,
-		URLs:       s.Token.URLs(),
+		Site:       s.Token.Site,
+		Org:        s.Token.Org,
+		URLs:       s.Token.URLs,
 		SRVDomain:  s.Token.SRVDomain,
 		Extensions: map[string]any{},
 	}
@@ -153,7 +154,7 @@ func (t templateConfigurator) Configure(_ context.Context, s provisioner.Subject
 	for what, of := range map[string]struct {
 		text json.RawMessage
 		into *map[string]any
-	}{"facts": {s.Facts, &data.Facts}, "extensions": {s.Token.ExtensionsJSON(), &data.Extensions}} {
+	}{"facts": {s.Facts, &data.Facts}, "extensions": {s.Token.Extensions, &data.Extensions}} {
 		if len(of.text) == 0 {
 			continue
 		}
@@ -187,14 +188,14 @@ type helperConfigurator struct{ h *helper.Helper }
 
 // Configure implements [provisioner.Configurator].
 func (h helperConfigurator) Configure(ctx context.Context, s provisioner.Subject) (wire.Files, error) {
-	spki, err := x509.MarshalPKIXPublicKey(s.CSR.PublicKey)
+	csr, err := x509.ParseCertificateRequest(s.CSRDER)
 	if err != nil {
-		return wire.Files{}, fmt.Errorf("public key: %w", err)
+		return wire.Files{}, fmt.Errorf("certificate request: %w", err)
 	}
 	r, err := h.h.Configure(ctx, helper.Request{
-		Identity:     string(s.Identity),
+		Identity:     s.Identity,
 		CSRPEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: s.CSRDER})),
-		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})),
+		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: csr.RawSubjectPublicKeyInfo})),
 		Facts:        s.Facts,
 		Claims:       choriaClaims(s),
 	})
@@ -218,9 +219,30 @@ func helperMessage(msg string) error {
 	return fmt.Errorf("helper: %s", msg)
 }
 
+// presented returns the claims of the token; in a preview, those that policies see.
+func presented(s provisioner.Subject) *jwt.Claims {
+	if s.Verified != nil {
+		return &s.Verified.Claims
+	}
+	c := &jwt.Claims{
+		Secure:       s.Token.Secure,
+		Brokers:      strings.Join(s.Token.URLs, ","),
+		SRVDomain:    s.Token.SRVDomain,
+		Default:      s.Token.Default,
+		Organization: s.Token.Org,
+		Purpose:      jwt.Purpose,
+		Issuer:       s.Token.Issuer,
+		Subject:      jwt.Purpose,
+		IssuedAt:     s.Token.IssuedAt,
+		ExpiresAt:    s.Token.ExpiresAt,
+	}
+	_ = json.Unmarshal(s.Token.Extensions, &c.Extensions) // an input with other extensions is not from a token
+	return c
+}
+
 // choriaClaims leaves out secrets.
 func choriaClaims(s provisioner.Subject) map[string]any {
-	t := s.Token
+	t := presented(s)
 	m := map[string]any{
 		"chs": t.Secure, "chu": strings.Join(t.URLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default,
 		"chrd": t.Registration, "chf": t.Facts,

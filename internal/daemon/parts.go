@@ -93,20 +93,27 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("seal.keys", err)
 	}
 	add("data_dir", cfg.checkDataDir())
-	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Judge: cfg.judge, Log: opts.Log})
-	add("policy", err)
-	if cfg.ShadowPolicy != "" {
-		p.shadow, err = policies.Load(policies.Config{
-			Paths: []string{cfg.ShadowPolicy},
-			Judge: cfg.judge,
-			Log:   opts.Log,
-		})
-		add("shadow_policy", err)
-	}
 	p.reserved, err = newReserved(cfg, p.api, opts)
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
+	preview := previewOf(cfg, p.configurator, p.reserved)
+	p.policy, err = policies.Load(policies.Config{
+		Paths:  []string{cfg.Policy},
+		Judge:  cfg.judge,
+		Log:    opts.Log,
+		Follow: preview.Follow,
+	})
+	add("policy", err)
+	if cfg.ShadowPolicy != "" {
+		p.shadow, err = policies.Load(policies.Config{
+			Paths:  []string{cfg.ShadowPolicy},
+			Judge:  cfg.judge,
+			Log:    opts.Log,
+			Follow: preview.Follow,
+		})
+		add("shadow_policy", err)
+	}
 	if h, ok := p.configurator.(helperConfigurator); ok {
 		p.helper = h.h
 	}
@@ -171,6 +178,37 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 		return helperConfigurator{h}, nil
 	default:
 		return nil, nil
+	}
+}
+
+// LoadPreview reads the configuration of a provisioner. runHelper lets a preview run the helper for each node.
+func LoadPreview(path string, runHelper bool) (*provisioner.Preview, error) {
+	cfg, err := ReadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	opts := Options{}.complete()
+	c, err := loadConfigurator(cfg, opts)
+	if err != nil {
+		return nil, conffile.Prefix(path+": configuration", err)
+	}
+	reserved, err := newReserved(cfg, nil, opts)
+	if err != nil {
+		return nil, conffile.Prefix(path, err)
+	}
+	preview := previewOf(cfg, c, reserved)
+	preview.PolicyOnly = preview.PolicyOnly && !runHelper
+	return preview, nil
+}
+
+// previewOf runs no helper.
+func previewOf(cfg Config, c provisioner.Configurator, r *reserved) *provisioner.Preview {
+	_, runs := c.(helperConfigurator)
+	return &provisioner.Preview{
+		Configurator: c,
+		PolicyOnly:   runs,
+		MaxTTL:       time.Duration(cfg.Certificates.MaxLifetime),
+		Reserved:     r.check,
 	}
 }
 

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,10 +26,9 @@ type shadow struct {
 }
 
 type shadowed struct {
-	in      *policies.Input
-	verdict policies.Verdict
-	digest  string // of the configuration
-	policy  string
+	in     *policies.Input
+	made   *policies.Decision // nil: there was none
+	policy string
 }
 
 func newShadow(policy *policies.Engine, emit func(events.Event), log *slog.Logger) *shadow {
@@ -44,12 +42,11 @@ func newShadow(policy *policies.Engine, emit func(events.Event), log *slog.Logge
 
 // observe never blocks.
 func (s *shadow) observe(in *policies.Input, d *policies.Decision, _ error, asked string) {
-	made := shadowed{in: in, verdict: policies.VerdictFailed, policy: asked}
 	if d != nil {
-		made.verdict, made.digest, made.policy = d.Verdict(), policies.ConfigurationDigest(d.Configuration), d.Digest
+		asked = d.Digest
 	}
 	select {
-	case s.waiting <- made:
+	case s.waiting <- shadowed{in: in, made: d, policy: asked}:
 	default:
 		s.leftOut.Add(1)
 	}
@@ -59,8 +56,8 @@ func (s *shadow) observe(in *policies.Input, d *policies.Decision, _ error, aske
 func (s *shadow) run(ctx context.Context) error {
 	for {
 		select {
-		case made := <-s.waiting:
-			s.compare(ctx, made)
+		case next := <-s.waiting:
+			s.compare(ctx, next)
 		case <-ctx.Done():
 			s.log.InfoContext(ctx, "shadow policy", "policy", s.policy.Digest(), "compared", s.compared.Load(),
 				"differed", s.differed.Load(), "left_out", s.leftOut.Load())
@@ -69,31 +66,43 @@ func (s *shadow) run(ctx context.Context) error {
 	}
 }
 
-func (s *shadow) compare(ctx context.Context, made shadowed) {
-	verdict, why, digest := policies.VerdictFailed, []string(nil), ""
-	d, err := s.policy.Decide(ctx, made.in)
-	switch {
-	case ctx.Err() != nil:
-		return
-	case err != nil:
-		why = []string{err.Error()}
-	default:
-		verdict, why, digest = d.Verdict(), slices.Clone(d.Why()), policies.ConfigurationDigest(d.Configuration)
+// compare follows both decisions in the same way, so that a template that fails for both is no difference.
+func (s *shadow) compare(ctx context.Context, next shadowed) {
+	var failed error
+	if next.made != nil {
+		_, failed = s.policy.Follow(ctx, next.in, next.made)
 	}
+	was, before, _ := outcome(next.made, failed)
+	d, _, err := s.policy.Preview(ctx, next.in)
+	if ctx.Err() != nil {
+		return
+	}
+	verdict, digest, why := outcome(d, err)
 	s.compared.Add(1)
-	if verdict == made.verdict && (verdict != policies.VerdictAllow || digest == made.digest) {
+	if verdict == was && (verdict != policies.VerdictAllow || digest == before) {
 		return
 	}
 	s.differed.Add(1)
-	if verdict == made.verdict {
+	if verdict == was {
 		why = []string{"another configuration"}
 	}
 	s.emit(events.Event{
 		Type:   events.ShadowDiffers,
-		Time:   made.in.Time.UTC().Truncate(time.Second),
-		Node:   made.in.Identity,
-		Policy: made.policy,
+		Time:   next.in.Time.UTC().Truncate(time.Second),
+		Node:   next.in.Identity,
+		Policy: next.policy,
 		Digest: s.policy.Digest(),
-		Cause:  string(made.verdict) + " would be " + string(verdict) + ": " + strings.Join(why, "; "),
+		Cause:  string(was) + " would be " + string(verdict) + ": " + strings.Join(why, "; "),
 	})
+}
+
+// outcome returns a decision's verdict, the digest of its configuration and its reasons; d may be nil.
+func outcome(d *policies.Decision, err error) (verdict policies.Verdict, digest string, why []string) {
+	switch {
+	case err != nil:
+		return policies.VerdictFailed, "", []string{err.Error()}
+	case d == nil:
+		return policies.VerdictFailed, "", nil
+	}
+	return d.Verdict(), policies.ConfigurationDigest(d.Configuration), d.Why()
 }

@@ -65,6 +65,14 @@ type subject struct {
 	ttl        time.Duration
 }
 
+// CheckRequest returns why an authority with the given limit would not issue the certificate, or nil. The error wraps
+// [ErrRequest].
+func CheckRequest(r Request, maxTTL time.Duration) error {
+	a := Authority{cfg: Config{MaxTTL: maxTTL, DefaultTTL: min(DefaultTTL, maxTTL)}}
+	_, err := a.subject(&r)
+	return err
+}
+
 // subject lists every mistake. The error wraps [ErrRequest].
 func (a *Authority) subject(r *Request) (*subject, error) {
 	var errs []error

@@ -33,15 +33,17 @@ type eval struct {
 }
 
 const evalHelp = `Shows how a policy decides about one node, and why. --input is a file that describes
-the node, as policies/README.md explains; members that are missing are those of a new
-node. --node takes the newest input that the provisioner has recorded for a node. To
-see the value of each rule, give the same files to opa eval --explain=fails.
+the node, as docs/policies.md explains; members that are missing are those of a new
+node. --node takes the newest input that the provisioner has recorded for a node. What
+the policy prints is shown. Configuration and certificate are checked as in an
+enrollment; --config names the provisioner whose template, helper and limits count.
+To see the value of each rule, give the same files to opa eval --explain=fails.
 
   muster policy eval prov/policy --input node.json
   muster policy eval prov/policy --node web1.example.net --since 12h
 
-Exits with 0 if the policy decides, either way, 1 if it does not compile or makes no
-decision, 2 if the command line is wrong.`
+Exits with 0 if the policy decides, either way, 1 if it does not compile, makes no
+decision or one that enrollment refuses, 2 if the command line is wrong.`
 
 func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &eval{}
@@ -68,7 +70,7 @@ func (v *eval) check() error {
 }
 
 func (v *eval) run(ctx context.Context) error {
-	engine, err := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
+	engine, err := load(&v.Operator, v.policy, true) //nolint:contextcheck // tests of policies are bounded
 	if err != nil && v.node != "" {
 		return err // no need to ask the provisioner
 	}
@@ -76,7 +78,14 @@ func (v *eval) run(ctx context.Context) error {
 	if err = errors.Join(err, unread); err != nil {
 		return err
 	}
-	d, err := engine.Decide(ctx, in)
+	warn(engine.Warnings())
+	d, files, err := engine.Preview(ctx, in)
+	if d != nil && d.Configuration == nil {
+		d.Configuration = files.Configuration
+	}
+	if d != nil && d.Configuration == nil && err == nil && d.Verdict() != policies.VerdictDeny {
+		v.After("its configuration is the template's or the helper's: to see it, name the provisioner's with --config")
+	}
 	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)
 }
 
@@ -151,7 +160,7 @@ type answerJSON struct {
 
 // answer returns the policy's decision, with secret values redacted.
 func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
-	if err != nil {
+	if d == nil {
 		return &answerJSON{Verdict: policies.VerdictFailed, Error: err.Error()}
 	}
 	a := &answerJSON{
@@ -162,6 +171,9 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 		IPAddresses:   d.Certificate.IPAddresses,
 		ServerAuth:    d.Certificate.ServerAuth,
 		Configuration: d.Configuration,
+	}
+	if err != nil { // enrollment refuses what the policy decides
+		a.Verdict, a.Error = policies.VerdictFailed, err.Error()
 	}
 	if d.Certificate.TTL > 0 {
 		a.TTL = d.Certificate.TTL.String()

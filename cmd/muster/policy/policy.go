@@ -14,12 +14,15 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/daemon"
 	"muster/policies"
+	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
 
-const help = `A policy is Rego, package muster.enroll. policies/README.md describes its input and
+const help = `A policy is Rego, package muster.enroll. docs/policies.md describes its input and
 its decision. test and eval need no provisioner; replay asks one for past decisions.`
 
 // Add adds the verbs.
@@ -53,13 +56,28 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// load loads a policy, runs its tests, and says what may be a mistake.
-func load(path string) (*policies.Engine, error) {
-	engine, err := policies.Load(policies.Config{Paths: []string{path}})
-	if err == nil {
-		warn(engine.Warnings())
+// load loads a policy and runs its tests. Previews use the template of the provisioner's configuration, and its helper
+// if runHelper is set.
+func load(o *verb.Operator, path string, runHelper bool) (*policies.Engine, error) {
+	preview, err := previewOf(&o.Setup, runHelper, o.Remote())
+	if err != nil {
+		return nil, err
 	}
-	return engine, err
+	return policies.Load(policies.Config{
+		Paths:  []string{path},
+		Follow: preview.Follow,
+		Print:  func(text string) { verb.Say("%s", text) },
+	})
+}
+
+// previewOf returns what follows a decision. If this machine has no provisioner, it has the default limits, and no
+// template.
+func previewOf(s *verb.Setup, runHelper, remote bool) (*provisioner.Preview, error) {
+	preview, err := daemon.LoadPreview(s.Config, runHelper)
+	if remote || err != nil && s.Config == verb.DefaultConfig {
+		return &provisioner.Preview{PolicyOnly: true, MaxTTL: ca.DefaultMaxTTL}, nil
+	}
+	return preview, err
 }
 
 func warn(lines []string) {

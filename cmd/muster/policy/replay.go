@@ -28,6 +28,7 @@ type replay struct {
 const replayHelp = `Runs a policy over the recorded inputs of past decisions, and lists the nodes whose
 verdict changes: the old verdict, the new one, and why.
 
+Configurations and certificates are checked as in an enrollment; no helper is run.
 Nothing is changed. Inputs are recorded without secrets (see inputs in
 provisioner.yaml): a policy that looks at one may decide differently here.
 
@@ -48,11 +49,12 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func (v *replay) run(ctx context.Context) error {
-	next, unusable := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
+	next, unusable := load(&v.Operator, v.policy, false) //nolint:contextcheck // tests of policies are bounded
 	client, unreachable := v.Client()
 	if err := errors.Join(unusable, unreachable); err != nil {
 		return err
 	}
+	warn(next.Warnings())
 	r := policies.NewReplay(next)
 	err := eachRecorded(ctx, client, v.since, "replaying", func(line []byte) error {
 		recorded, err := policies.ParseRecording(line)

@@ -16,7 +16,8 @@ import (
 )
 
 const testHelp = `Compiles a policy as the provisioner does and runs its tests, with the limits of real
-decisions. No provisioner is asked.
+decisions. Warnings name what may be a mistake, such as a misspelled rule. No
+provisioner is asked.
 
   muster policy test prov/policy
   muster policy test policy.rego policy_test.rego -o json
@@ -26,15 +27,19 @@ test fails, 2 if the command line is wrong.`
 
 func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	var paths []string
-	var o verb.Output
+	var s verb.Setup
 	c := parent.Command("test", "Run the tests of a policy.").HelpLong(testHelp)
 	c.Arg("policy", "Rego files, or directories of Rego files.").Required().StringsVar(&paths)
-	o.AddFlags(c)
-	all[c.FullCommand()] = func(ctx context.Context) error { return runTests(ctx, &o, paths) }
+	s.AddFlags(c)
+	all[c.FullCommand()] = func(ctx context.Context) error { return runTests(ctx, &s, paths) }
 }
 
-func runTests(ctx context.Context, o *verb.Output, paths []string) error {
-	results, warnings, err := policies.Test(ctx, policies.Config{Paths: paths})
+func runTests(ctx context.Context, s *verb.Setup, paths []string) error {
+	preview, err := previewOf(s, false, false)
+	if err != nil {
+		return err
+	}
+	results, warnings, err := policies.Test(ctx, policies.Config{Paths: paths, Follow: preview.Follow})
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func runTests(ctx context.Context, o *verb.Output, paths []string) error {
 		}
 	}
 	answer := map[string][]policies.TestResult{"tests": append([]policies.TestResult{}, results...)}
-	if err := verb.Show(o, answer, showResults); err != nil {
+	if err := verb.Show(&s.Output, answer, showResults); err != nil {
 		return err
 	}
 	if len(results) == 0 {

@@ -1,0 +1,117 @@
+package provisioner
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"muster/internal/serverconf"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
+	"muster/provisioner/ca"
+)
+
+// filesOf makes the files of a node that is admitted, and refuses those that the node would not write. The error is a
+// *[Refusal].
+func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Subject) (wire.Files, error) {
+	files := wire.Files{Configuration: d.Configuration}
+	var err error
+	switch {
+	case files.Configuration != nil:
+	case from == nil:
+		err = errors.New("the policy gives no configuration, and neither configuration.template nor " +
+			"configuration.helper is set")
+	default:
+		files, err = from.Configure(ctx, s)
+	}
+	if err == nil {
+		err = files.Check()
+	}
+	if err == nil {
+		err = serverconf.CheckPushed(wire.Identity(s.Identity), files.Configuration)
+	}
+	if r := (*Refusal)(nil); errors.As(err, &r) {
+		r.Node = s.Identity
+		return wire.Files{}, r
+	}
+	if err != nil {
+		return wire.Files{}, refuse(s.Identity, wire.CodeConfigurationFailed, err)
+	}
+	return files, nil
+}
+
+// certificateOf returns the request for a node's certificate.
+func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certificate) ca.Request {
+	r := ca.Request{
+		Role:       wire.RoleNode,
+		Name:       string(id),
+		PublicKey:  key,
+		TTL:        d.TTL,
+		DNSNames:   d.DNSNames,
+		ServerAuth: d.ServerAuth,
+	}
+	for _, text := range d.IPAddresses {
+		r.IPAddresses = append(r.IPAddresses, net.ParseIP(text))
+	}
+	return r
+}
+
+// A Preview does after a decision what enrollment does, and writes and issues nothing. So `muster policy` and a shadow
+// policy find what enrollment refuses.
+type Preview struct {
+	// Configurator is that of [Config].
+	Configurator Configurator
+
+	// PolicyOnly leaves the Configurator out: it is unknown, or a helper, which may have effects.
+	PolicyOnly bool
+
+	// MaxTTL is that of [ca.Config].
+	MaxTTL time.Duration
+
+	// Reserved is that of [Config]. Nil: names that no installation issues are refused, and no others.
+	Reserved func(name string, token *jwt.Verified) error
+}
+
+// Follow is [policies.Config.Follow]. The error is the *[Refusal] of [Provisioner.Enroll].
+func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.Decision) (wire.Files, error) {
+	id, err := wire.ParseIdentity(in.Identity)
+	if err != nil {
+		return wire.Files{}, refuse(in.Identity, wire.CodeIdentityInvalid, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return wire.Files{}, err
+	}
+	if err := p.checkNames(id, in, &d.Certificate); err != nil {
+		return wire.Files{}, refuse(in.Identity, wire.CodeCertificateFailed, err)
+	}
+	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate), p.MaxTTL); err != nil {
+		return wire.Files{}, refuse(in.Identity, issueCode(err), err)
+	}
+	if d.Configuration == nil && p.PolicyOnly {
+		return wire.Files{}, nil
+	}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: in.Identity}, DNSNames: []string{in.Identity}}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return wire.Files{}, err
+	}
+	return filesOf(ctx, p.Configurator, d, Subject{Input: in, CSRDER: csr})
+}
+
+func (p *Preview) checkNames(id wire.Identity, in *policies.Input, c *policies.Certificate) error {
+	if p.Reserved == nil {
+		return c.Check()
+	}
+	claims := jwt.Claims{Brokers: strings.Join(in.Token.URLs, ","), SRVDomain: in.Token.SRVDomain}
+	return checkAdded(id, c, &jwt.Verified{Claims: claims}, p.Reserved)
+}

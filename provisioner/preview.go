@@ -77,7 +77,7 @@ type Preview struct {
 	// MaxTTL is that of [ca.Config].
 	MaxTTL time.Duration
 
-	// Reserved is that of [Config]. Nil: names that no installation issues are refused, and no others.
+	// Reserved is that of [Config]. Nil: only names that no installation issues are refused.
 	Reserved func(name string, token *jwt.Verified) error
 }
 

@@ -70,7 +70,14 @@ func (v *eval) check() error {
 }
 
 func (v *eval) run(ctx context.Context) error {
-	engine, err := load(&v.Operator, v.policy, true) //nolint:contextcheck // tests of policies are bounded
+	preview, err := policyOnly, error(nil)
+	if !v.Remote() {
+		preview, err = previewOf(v.Config, true)
+	}
+	if err != nil {
+		return err
+	}
+	engine, err := load(v.policy, preview) //nolint:contextcheck // tests of policies are bounded
 	if err != nil && v.node != "" {
 		return err // no need to ask the provisioner
 	}

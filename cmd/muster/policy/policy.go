@@ -56,13 +56,8 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// load loads a policy and runs its tests. Previews use the template of the provisioner's configuration, and its helper
-// if runHelper is set.
-func load(o *verb.Operator, path string, runHelper bool) (*policies.Engine, error) {
-	preview, err := previewOf(&o.Setup, runHelper, o.Remote())
-	if err != nil {
-		return nil, err
-	}
+// load loads a policy and runs its tests.
+func load(path string, preview *provisioner.Preview) (*policies.Engine, error) {
 	return policies.Load(policies.Config{
 		Paths:  []string{path},
 		Follow: preview.Follow,
@@ -70,12 +65,15 @@ func load(o *verb.Operator, path string, runHelper bool) (*policies.Engine, erro
 	})
 }
 
-// previewOf returns what follows a decision. If this machine has no provisioner, it has the default limits, and no
-// template.
-func previewOf(s *verb.Setup, runHelper, remote bool) (*provisioner.Preview, error) {
-	preview, err := daemon.LoadPreview(s.Config, runHelper)
-	if remote || err != nil && s.Config == verb.DefaultConfig {
-		return &provisioner.Preview{PolicyOnly: true, MaxTTL: ca.DefaultMaxTTL}, nil
+// policyOnly is the preview without a provisioner's configuration: it has the default limits, and no template.
+var policyOnly = &provisioner.Preview{PolicyOnly: true, MaxTTL: ca.DefaultMaxTTL}
+
+// previewOf returns what follows a decision in the provisioner of this machine, if it has one. runHelper also runs the
+// helper.
+func previewOf(config string, runHelper bool) (*provisioner.Preview, error) {
+	preview, err := daemon.LoadPreview(config, runHelper)
+	if err != nil && config == verb.DefaultConfig {
+		return policyOnly, nil
 	}
 	return preview, err
 }

@@ -49,8 +49,15 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func (v *replay) run(ctx context.Context) error {
-	next, unusable := load(&v.Operator, v.policy, false) //nolint:contextcheck // tests of policies are bounded
 	client, unreachable := v.Client()
+	preview, misconfigured := policyOnly, error(nil)
+	if !v.Remote() && unreachable == nil {
+		preview, misconfigured = previewOf(v.Config, false)
+	}
+	if misconfigured != nil {
+		return misconfigured
+	}
+	next, unusable := load(v.policy, preview) //nolint:contextcheck // tests of policies are bounded
 	if err := errors.Join(unusable, unreachable); err != nil {
 		return err
 	}

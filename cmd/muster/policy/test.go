@@ -35,7 +35,7 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func runTests(ctx context.Context, s *verb.Setup, paths []string) error {
-	preview, err := previewOf(s, false, false)
+	preview, err := previewOf(s.Config, false)
 	if err != nil {
 		return err
 	}

@@ -379,6 +379,8 @@ func (e *explainer) remedies(m HistoryItem) (do []Action) {
 		m.Code == wire.CodeIdentityCloned && e.record != nil && e.record.Cloned != nil,
 		m.Code == wire.CodeRejected && slices.ContainsFunc(e.Findings, isRejection):
 		return nil // another finding has them
+	case e.Waiting == 0 && (m.Code == wire.CodeApprovalPending || m.Code == wire.CodeIdentityTaken):
+		return []Action{{Text: "no key waits for the name now; it waits again when its machine asks again"}}
 	case m.Code == wire.CodeOfferUnusable && e.State == provisioner.StateProvisioned:
 		return append(Remedies(m.Code, e.Identity, m.Token),
 			e.about("node reconfigure", "once that is corrected: have the node fetch it at once"))

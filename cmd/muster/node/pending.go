@@ -68,9 +68,8 @@ approval (approval_pending), the policy (deferred), or a name that belongs to an
 key (identity_taken, see 'muster node grant'). A node asks again every 3 seconds,
 thousands of nodes every 20.
 
-Compare the key with that of the node before you approve it. On the node:
-openssl pkey -in private.pem -pubout -outform DER | sha256sum. Facts come from the
-node and prove nothing.
+Compare the key with that of the node before you approve it: the node's log has it.
+Facts come from the node and prove nothing.
 
   muster node pending -o wide
   muster node pending --address 192.0.2.0/24 --fact rack=r4

@@ -162,6 +162,14 @@ func (o *Operator) do(ctx context.Context, method, path string, in, out any) err
 func (o *Operator) Client() (*httpapi.Client, error) {
 	if !o.Remote() {
 		socket, err := daemon.SocketOf(o.Config)
+		if errors.Is(err, fs.ErrNotExist) && o.Config == DefaultConfig && !o.configSet {
+			if running := httpapi.RunningSockets(); len(running) == 1 {
+				return httpapi.NewClient(running[0]), nil
+			} else if len(running) > 1 {
+				err = fmt.Errorf("%w; several provisioners run here, with their data in %s", err,
+					strings.Join(running, ", "))
+			}
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: name the provisioner's configuration with --config, "+
 				"or another provisioner with --url", err)

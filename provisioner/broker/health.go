@@ -128,8 +128,8 @@ func checkDamage(s *server.Server, account string) error {
 		err = healthOf(s, account, counts)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: bring back a copy of the disk, restore a backup into an "+
-			"empty store, or move the stream's directory away and go on with the loss: muster recovery begin --accept-loss",
+		return fmt.Errorf("%w: %s: bring back a copy of the disk, restore a backup into an empty store, "+
+			"or move the stream's directory away and go on with the loss: muster recovery begin --accept-loss",
 			ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil

@@ -92,6 +92,9 @@ func TestAbandonedWriteIsNotSentLater(t *testing.T) {
 	if _, err := st.Put(t.Context(), record(web2, "b1"), 0); err != nil {
 		t.Fatal(err)
 	}
+	if err := st.CheckWatermark(t.Context()); err != nil { // no record is read before
+		t.Fatal(err)
+	}
 	if r, revision, err := st.Record(t.Context(), web1); r != nil || err != nil {
 		t.Errorf("record = %+v at %d, %v, want none", r, revision, err)
 	}

@@ -136,8 +136,8 @@ func (g *guard) after(stream string, sequence, last uint64) error {
 	if sequence > last {
 		return nil
 	}
-	err := fmt.Errorf("%w: a new message of stream %s has sequence %d, but the last was %d", ErrDamaged, stream, sequence,
-		last)
+	err := fmt.Errorf("%w: a new message of stream %s has sequence %d, but the last was %d", ErrDamaged, stream,
+		sequence, last)
 	g.doubt.Store(&err)
 	return err
 }

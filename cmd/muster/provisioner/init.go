@@ -140,7 +140,8 @@ Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal,
 `, path(), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"),
 		path("seal.pub"))
 	b.WriteString(run)
-	fmt.Fprintf(&b, `In another terminal, run a node in a directory of its own. On a real node, `+"`muster-server run`"+` is enough.
+	fmt.Fprintf(&b, "In another terminal, run a node in a directory of its own. "+
+		"On a real node, `muster-server run` is enough."+`
 
   muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %s
 

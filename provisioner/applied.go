@@ -83,7 +83,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	if err != nil {
 		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := c.lockIdentity(ctx, id, func() error { return c.precheck(ctx, id) })
+	unlock, err := c.lockIdentity(ctx, id, c.source, func() error { return c.precheck(ctx, id) })
 	if c.watch.took(StepWait, err) != nil {
 		return nil, false, err
 	}

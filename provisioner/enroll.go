@@ -186,7 +186,7 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	unlock, err := a.lockIdentity(ctx, a.identity, func() error { return a.checkOwner(ctx) })
+	unlock, err := a.lockIdentity(ctx, a.identity, a.source, func() error { return a.checkOwner(ctx) })
 	if a.watch.took(StepWait, err) != nil {
 		return nil, false, err
 	}

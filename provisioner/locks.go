@@ -3,15 +3,17 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 
 	"muster/internal/wire"
 )
 
-// A node sends one request at a time; more are repeats after time-outs, or an attack on the workers.
+// A node sends one request at a time; more are repeats after time-outs, or an attack on the workers. The limit is by
+// address, so that a token holder cannot keep another machine from its name.
 const maxWaiting = 8
 
-var errTooManyWaiting = errors.New("too many requests for this identity at once")
+var errTooManyWaiting = errors.New("too many requests for this identity from this address at once")
 
 // locks serializes requests for one identity. The zero value is ready.
 type locks struct {
@@ -20,12 +22,13 @@ type locks struct {
 }
 
 type lock struct {
-	free  chan struct{} // holds one token while unlocked
-	users int           // guarded by locks.mu: the holder and the waiting requests
+	free  chan struct{}        // holds one token while unlocked
+	users map[netip.Prefix]int // guarded by locks.mu: the holder and the waiting requests, by source
 }
 
 // lock calls precheck before it waits, so that requests that will be refused do not fill the queue.
-func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(), err error) {
+func (l *locks) lock(ctx context.Context, id wire.Identity, source netip.Prefix,
+	precheck func() error) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held[id] != nil {
 		l.mu.Unlock()
@@ -39,21 +42,24 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() erro
 	}
 	k := l.held[id]
 	if k == nil {
-		k = &lock{free: make(chan struct{}, 1)}
+		k = &lock{free: make(chan struct{}, 1), users: make(map[netip.Prefix]int)}
 		k.free <- struct{}{}
 		l.held[id] = k
 	}
-	if k.users > maxWaiting {
+	if k.users[source] > maxWaiting {
 		l.mu.Unlock()
 		return nil, errTooManyWaiting
 	}
-	k.users++
+	k.users[source]++
 	l.mu.Unlock()
 
 	leave := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if k.users--; k.users == 0 {
+		if k.users[source]--; k.users[source] == 0 {
+			delete(k.users, source)
+		}
+		if len(k.users) == 0 {
 			delete(l.held, id)
 		}
 	}
@@ -66,9 +72,9 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() erro
 	}
 }
 
-func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity,
+func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, source Source,
 	precheck func() error) (unlock func(), err error) {
-	unlock, err = p.locks.lock(ctx, id, precheck)
+	unlock, err = p.locks.lock(ctx, id, source.Key(), precheck)
 	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {
 		err = refuse(string(id), wire.CodeBusy, err)
 	}

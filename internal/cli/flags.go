@@ -27,10 +27,11 @@ var flagTexts = map[string]flagText{
 	"why":             {"TEXT", "Reason of the change, kept with it. Needed with --url."},
 
 	// Which nodes, tokens and events are meant.
-	"address": {"ADDRESS-OR-RANGE", "Only nodes that ask from this address or range, such as 192.0.2.0/24."},
-	"all":     {"", "All nodes to which the verb applies. Filters narrow them down."},
-	"code":    {"CODE", "Only refusals and alarms with this code."},
-	"cursor":  {"CURSOR", "Continue where an earlier list ended: the member \"next\" of its JSON."},
+	"address":   {"ADDRESS-OR-RANGE", "Only nodes that ask from this address or range, such as 192.0.2.0/24."},
+	"all":       {"", "All nodes to which the verb applies. Filters narrow them down."},
+	"by-source": {"", "Count the pending keys of each address."},
+	"code":      {"CODE", "Only refusals and alarms with this code."},
+	"cursor":    {"CURSOR", "Continue where an earlier list ended: the member \"next\" of its JSON."},
 	"expires-before": {
 		"SPAN-OR-TIME",
 		"Only nodes whose certificate ends before then: a span from now, such as 7d, or a time.",

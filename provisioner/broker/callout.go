@@ -110,7 +110,8 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	request, err := c.open(q.Data, broker)
 	if err != nil {
 		c.unread.Store(&unreadableRequest{time.Now(), err})
-		c.log.connection(ctx, "callout request of a broker could not be read", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "", "callout request of a broker could not be read",
+			slog.String("err", scrub(err.Error())))
 		return false
 	}
 	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
@@ -123,7 +124,7 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 		response.Error = string(c.log.refuse(ctx, p, err, c.refused)) // for the broker's log
 	}
 	if err := c.respond(q, response, broker); err != nil {
-		c.log.connection(ctx, "answer to a broker could not be sent", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "", "answer to a broker could not be sent", slog.String("err", scrub(err.Error())))
 		return false
 	}
 	return true

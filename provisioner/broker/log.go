@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"regexp"
 	"strings"
 
@@ -14,23 +15,24 @@ import (
 	"muster/internal/wire"
 )
 
-// Limits of log lines that any client can cause.
+// Limits of log lines that any client can cause, by address. Together, all addresses may cause allLines times as many.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
+	allLines       = 3
 )
 
 // natsLog drops most lines about clients, which quote tokens.
 type natsLog struct {
 	log   *slog.Logger
-	lines *limit.Keyed[struct{}] // limits lines about clients
-	fatal chan error             // receives the first fatal error
+	lines *limit.Keyed[netip.Prefix] // limits lines about clients
+	fatal chan error                 // receives the first fatal error
 }
 
 func newNATSLog(log *slog.Logger) *natsLog {
 	return &natsLog{
 		log:   log,
-		lines: limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}),
+		lines: limit.NewKeyed[netip.Prefix](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce, All: allLines}),
 		fatal: make(chan error, 1),
 	}
 }
@@ -54,7 +56,7 @@ func (l *natsLog) refuse(
 	if n := (*NotAdmitted)(nil); errors.As(d.Err, &n) {
 		attrs = append(attrs, slog.String("node", string(n.Node)))
 	}
-	l.connection(ctx, "connection not admitted", append(attrs,
+	l.connection(ctx, p.Address, "connection not admitted", append(attrs,
 		slog.String("address", p.Address),
 		slog.String("code", string(d.Code)),
 		slog.String("err", scrub(d.Err.Error())),
@@ -65,8 +67,8 @@ func (l *natsLog) refuse(
 	return d.Code
 }
 
-func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr) {
-	leftOut, ok := l.lines.Take(struct{}{})
+func (l *natsLog) connection(ctx context.Context, address, msg string, attrs ...slog.Attr) {
+	leftOut, ok := l.lines.Take(limit.Source(address))
 	if !ok {
 		return
 	}
@@ -125,7 +127,7 @@ func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	case !client:
 		l.log.Log(ctx, level, msg, "err", scrub(text)) //nolint:sloglint // callers pass literals
 	case clientTrouble.MatchString(text):
-		l.connection(ctx, "client error", slog.String("address", address), slog.String("err", scrub(text)))
+		l.connection(ctx, address, "client error", slog.String("address", address), slog.String("err", scrub(text)))
 	}
 }
 

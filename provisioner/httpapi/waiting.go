@@ -19,14 +19,51 @@ import (
 
 	"muster/provisioner/trust"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/operate"
 )
 
 // Pending is the pending list.
 type Pending struct {
 	Waiting  []*waiting.Key   `json:"waiting"`  // longest first
+	Sources  []*PendingSource `json:"sources"`  // of the waiting keys; the one with most keys first
 	Rejected []*orders.Answer `json:"rejected"` // oldest first
+}
+
+// PendingSource counts the waiting keys of an address, of which [waiting.MaxPerSource] is the limit.
+type PendingSource struct {
+	Source    string        `json:"source"` // address, or the /64 of an IPv6 address
+	Keys      int           `json:"keys"`
+	Gone      int           `json:"gone"` // keys without a request for [waiting.GoneAfter]
+	Tokens    []jwt.TokenID `json:"tids"`
+	Since     time.Time     `json:"since"`      // of the longest wait
+	LastAsked time.Time     `json:"last_asked"` // newest request
+}
+
+func sourcesOf(keys []*waiting.Key) []*PendingSource {
+	of, list := make(map[netip.Prefix]*PendingSource), []*PendingSource{}
+	for _, w := range keys {
+		source := limit.Source(w.Source)
+		s := of[source]
+		if s == nil {
+			s = &PendingSource{Source: limit.SourceName(source, w.Source), Since: w.Since}
+			of[source], list = s, append(list, s)
+		}
+		s.Keys++
+		if w.Gone {
+			s.Gone++
+		}
+		if !slices.Contains(s.Tokens, w.Token) {
+			s.Tokens = append(s.Tokens, w.Token)
+		}
+		if w.LastAsked.After(s.LastAsked) {
+			s.LastAsked = w.LastAsked
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *PendingSource) int { return b.Keys - a.Keys })
+	return list
 }
 
 // A NewVerdict is an operator's verdict about a waiting key.
@@ -126,6 +163,7 @@ func waitingRoutes(s *Server) {
 				answer.Waiting = append(answer.Waiting, w)
 			}
 		}
+		answer.Sources = sourcesOf(answer.Waiting)
 		for _, a := range keys.Rejected() {
 			// A rejected key is no longer on the list: only its name can match.
 			if filter.matches(a.Identity) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -66,21 +67,27 @@ func (f *pendingFilter) choose(ctx context.Context, o *verb.Operator, pattern wi
 const pendingHelp = `Lists pending nodes, the longest wait first, and what they wait for: an operator's
 approval (approval_pending), the policy (deferred), or a name that belongs to another
 key (identity_taken, see 'muster node grant'). A node asks again every 3 seconds,
-thousands of nodes every 20.
+thousands of nodes every 20. Without a request for an hour it is gone.
+
+64 keys can wait for each address (or /64 of IPv6), 1,024 for each token, 16,384 in
+all; more nodes are told that the provisioner is busy. --by-source shows which
+addresses use the shares, and 'muster node forget --address' or '--token-id' makes room.
 
 Compare the key with that of the node before you approve it: the node's log has it.
 Facts come from the node and prove nothing.
 
   muster node pending -o wide
   muster node pending --address 192.0.2.0/24 --fact rack=r4
+  muster node pending --by-source
   muster node pending --rejected`
 
 func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	var f pendingFilter
-	var rejected bool
+	var rejected, bySource bool
 	c := parent.Command("pending", "List the nodes that wait for an approval.").HelpLong(pendingHelp)
 	f.addFlags(c)
 	cli.Flag(c, "rejected").BoolVar(&rejected)
+	cli.Flag(c, "by-source").BoolVar(&bySource)
 	all.Check(c, f.check)
 	verb.List(c, all, f.pending, func(_ *verb.Operator, p *httpapi.Pending) verb.Shown {
 		if rejected {
@@ -90,8 +97,21 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 		if !f.empty() {
 			empty = "no pending nodes match"
 		}
+		if bySource {
+			return &verb.Rows[*httpapi.PendingSource]{Rows: p.Sources, Empty: empty, Columns: sourceColumns}
+		}
 		return &verb.Rows[*waiting.Key]{Rows: p.Waiting, Empty: empty, Columns: pendingColumns}
 	})
+}
+
+var sourceColumns = []cli.Column[*httpapi.PendingSource]{
+	{Title: "ADDRESS", Value: func(s *httpapi.PendingSource) any { return s.Source }},
+	{Title: "KEYS", Value: func(s *httpapi.PendingSource) any { return s.Keys }},
+	{Title: "GONE", Value: func(s *httpapi.PendingSource) any { return s.Gone }},
+	{Title: "TOKENS", Value: func(s *httpapi.PendingSource) any { return len(s.Tokens) }},
+	{Title: "SINCE", Value: func(s *httpapi.PendingSource) any { return s.Since }},
+	{Title: "LAST REQUEST", Value: func(s *httpapi.PendingSource) any { return s.LastAsked }},
+	{Title: "TOKEN IDS", Wide: true, Value: func(s *httpapi.PendingSource) any { return fmt.Sprint(s.Tokens) }},
 }
 
 var rejectedColumns = []cli.Column[*orders.Answer]{
@@ -107,12 +127,18 @@ var pendingColumns = []cli.Column[*waiting.Key]{
 	{Title: "NODE", Value: func(w *waiting.Key) any { return w.Identity }},
 	{Title: "KEY", Value: func(w *waiting.Key) any { return verb.Short(w.KeyHash) }},
 	{Title: "WAITS FOR", Value: func(w *waiting.Key) any { return w.Code }},
+	{Title: "STATE", Value: func(w *waiting.Key) any {
+		if w.Gone {
+			return "gone"
+		}
+		return "waiting"
+	}},
 	{Title: "SINCE", Value: func(w *waiting.Key) any { return w.Since }},
 	{Title: "REQUESTS", Value: func(w *waiting.Key) any { return w.Asked }},
+	{Title: "LAST REQUEST", Value: func(w *waiting.Key) any { return w.LastAsked }},
 	{Title: "ADDRESS", Value: func(w *waiting.Key) any { return w.Source }},
 	{Title: "SITE", Value: func(w *waiting.Key) any { return w.Site }},
 	{Title: "TOKEN ID", Value: func(w *waiting.Key) any { return w.Token }},
-	{Title: "LAST REQUEST", Wide: true, Value: func(w *waiting.Key) any { return w.LastAsked }},
 	{Title: "POLICY SAYS", Wide: true, Value: func(w *waiting.Key) any { return w.Reasons }},
 	{Title: "SIGNER", Wide: true, Value: func(w *waiting.Key) any { return w.SignerName }},
 	{Title: "KEY TYPE", Wide: true, Value: func(w *waiting.Key) any { return w.KeyType }},

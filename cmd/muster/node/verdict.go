@@ -36,6 +36,7 @@ the node asks again, it is pending again. If no key is pending under the name, i
 rejected key is forgotten.
 
   muster node forget web1.example.net
+  muster node forget --address 192.0.2.7 --why 'made-up names'
   muster node forget web1.example.net --fingerprint 9f86d081`
 
 // verdict is "muster node approve", "reject" or "forget".

@@ -29,8 +29,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		"wire":     "internal/wire",
 		"policies": "policies",
 		"testbed":  "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile",
-		"attacks": "internal/attacks",
-		"backup":  "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
+		"backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)
 	if len(named) == 0 {

@@ -70,6 +70,7 @@ type findings struct {
 	grant      *orders.Grant
 	allowance  *orders.Allowance // covers the identity; or nil
 	approval   *orders.Answer    // if the policy wants one, or nil
+	unsigned   error             // why autosign did not approve
 	reason     Reason
 	seen       *policies.Input
 	decision   *policies.Decision

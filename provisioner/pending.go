@@ -8,6 +8,7 @@ import (
 	"muster/provisioner/waiting"
 
 	"muster/internal/wire"
+	"muster/policies"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -67,8 +68,12 @@ func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest
-		for _, why := range d.Why()[:min(len(d.Why()), waiting.MaxReasons)] {
-			w.Reasons = append(w.Reasons, events.Scrub(why))
+		why := d.Why()
+		if a.unsigned != nil { // first, since the list is bounded
+			why = append([]string{events.Cut(events.ErrorText(a.unsigned), policies.MaxReasonBytes)}, why...)
+		}
+		for _, text := range why[:min(len(why), waiting.MaxReasons)] {
+			w.Reasons = append(w.Reasons, events.Scrub(text))
 		}
 	}
 	return w

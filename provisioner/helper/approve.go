@@ -1,11 +1,14 @@
 package helper
 
 import (
+	"bytes"
 	"context"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode"
 
 	"muster/internal/wire"
 )
@@ -14,8 +17,8 @@ import (
 const maxApprovals = 4
 
 // Approve asks the command whether a node may have a certificate, like Puppet's policy-based autosigning. The last
-// argument is the identity, standard input is the CSR in PEM, and exit status 0 approves. Errors wrap [ErrFailed],
-// [ErrTimeout] or [ErrOutput].
+// argument is the identity, standard input is the CSR in PEM, and exit status 0 approves. Otherwise the first line of
+// standard output is in the error, for operators. Errors wrap [ErrFailed], [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {
 	case h.approvals <- struct{}{}:
@@ -30,12 +33,29 @@ func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) erro
 	defer done()
 	start := time.Now() // elapsed time only
 	input := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})
-	_, stderr, err := h.run(ctx, input, string(id))
+	stdout, stderr, err := h.run(ctx, input, string(id))
 	h.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "autosign decided", slog.String("node", string(id)),
 		slog.Bool("ok", err == nil),
 		slog.Duration("elapsed", time.Since(start)), slog.String("stderr", string(stderr)))
+	if words := firstLine(stdout); err != nil && words != "" {
+		return fmt.Errorf("autosign: %w: %s", err, words)
+	}
 	if err != nil {
 		return fmt.Errorf("autosign: %w", err)
 	}
 	return nil
+}
+
+// maxWords bounds what an autosign command says to operators.
+const maxWords = 300
+
+func firstLine(output []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(output), []byte("\n"))
+	printable := func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}
+	return strings.Map(printable, strings.ToValidUTF8(string(line[:min(len(line), maxWords)]), ""))
 }

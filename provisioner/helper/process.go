@@ -19,7 +19,7 @@ const drainDelay = time.Second
 
 var errTooMuch = errors.New("too much output")
 
-// run returns standard output and the end of standard error. It kills all processes of the group.
+// run returns standard output, also of a program that failed by itself, and the end of standard error. It kills all processes of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -60,7 +60,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 		return nil, stderr.bytes(), fmt.Errorf("%w: the program ended, but a child process holds its output open",
 			ErrFailed)
 	default:
-		return nil, stderr.bytes(), fmt.Errorf("%w: %w", ErrFailed, err)
+		return stdout.b.Bytes(), stderr.bytes(), fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 }
 

@@ -45,6 +45,7 @@ read first
 case "$1" in
 web*) exit 0 ;;
 prints*) echo '{"approve": false}'; echo no >&2; exit 0 ;;
+no*) echo "rack 4 is not known"; echo "second line"; exit 1 ;;
 garbage*) head -c 65536 /dev/urandom; exit 7 ;;
 flood*) head -c 4000000 /dev/zero | tr '\0' x >&2; exit 1 ;;
 drowns*) exec cat /dev/zero ;;
@@ -69,7 +70,15 @@ exit 1
 			t.Errorf("%s: %s, want approval_pending", n.Identity, code)
 		}
 	}
-	thosePending(t, f, waits...)
+	pending := thosePending(t, f, waits...)
+	if cause := f.Cause("no.example.net"); !strings.HasSuffix(cause, "autosign: helper failed: exit status 1: rack 4 is not known") {
+		t.Errorf("the event lacks what the command printed: %s", cause)
+	}
+	for _, k := range pending {
+		if said := strings.Contains(strings.Join(k.Reasons, "\n"), "rack 4 is not known"); said != (k.Identity == "no.example.net") {
+			t.Errorf("pending %s has the reasons %q", k.Identity, k.Reasons)
+		}
+	}
 	for line := range strings.Lines(f.Log()) {
 		if len(line) > 32<<10 {
 			t.Errorf("a line of %d bytes in the log: %.200s", len(line), line)

@@ -110,7 +110,7 @@ func readFile(root, name string, judge func(string) error) (source, error) {
 	return file, err
 }
 
-// walk visits every wanted file below dir. It follows links to files, not to directories.
+// walk visits everything below dir that has the name of a file to read. It follows no links to directories.
 func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 	fsys := os.DirFS(dir)
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -119,11 +119,11 @@ func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 			return err
 		case name != "." && hidden(d.Name()) && d.IsDir():
 			return fs.SkipDir
-		case d.IsDir() || hidden(d.Name()) || !wanted(name):
+		case name == "." || hidden(d.Name()) || !wanted(name):
 			return nil
 		}
 		info, err := fs.Stat(fsys, name)
-		if err != nil || info.IsDir() { // a link to a directory
+		if err != nil {
 			return err
 		}
 		return visit(name, info)

@@ -25,8 +25,8 @@ const (
 	stopDuration = 10 * time.Second // in all; nats-server's default is two minutes
 )
 
-// fileWait bounds the reading of the configuration with all files that it names; a slow disk takes a second.
-const fileWait = 20 * time.Second
+// fileWait bounds the reading of the configuration with all files that it names. A slow disk needs a second.
+const fileWait = 5 * time.Second
 
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -40,7 +41,9 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 // addNameFlags adds the flags that select nodes with a record and pending nodes alike.
 func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Flag(c, "site").StringVar((*string)(&f.Site))
-	cli.Flag(c, "prefix").StringVar(&f.Prefix)
+	cli.Parse(cli.Flag(c, "prefix"), &f.Prefix, func(s string) (string, error) {
+		return strings.ToLower(strings.TrimSpace(s)), nil // a dot at its end counts
+	})
 	cli.Parse(cli.Flag(c, "match"), &f.Match, func(s string) (wire.Pattern, error) {
 		return wire.Pattern(wire.FoldName(s)), nil // checked with the other filters
 	})

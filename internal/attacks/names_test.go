@@ -476,9 +476,7 @@ func TestWhatEndsSoonIsSaid(t *testing.T) {
 		}
 	}
 	eventually(t, "status has all that ends", said(want))
-	var events []json.RawMessage
-	tg.list(&events, "events", "--type", "alarm.raised")
-	if text := fmt.Sprintf("%s", events); !strings.Contains(text, "operator anna") {
+	if text := tg.must("events", "--type", "alarm.raised", "-o", "jsonl"); !strings.Contains(text, "operator anna") {
 		t.Errorf("no alarm about anna: %s", text)
 	}
 	tg.must("operator", "remove", "anna", "--why", "left")

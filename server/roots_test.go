@@ -180,3 +180,20 @@ func encodePEM(certs ...*x509.Certificate) string {
 	}
 	return b.String()
 }
+
+// A node whose certificate has expired enrolls again with a token that pins no authority. It keeps to its ca.pem.
+func TestAnUnpinnedTokenDoesNotReplaceTheAuthority(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	at, _ := f.member(t, cfg)
+	before, ours := snapshot(t, cfg), f.authority
+	f.set(func() { f.authority, f.ttl = other(t), 80*day })
+	a := f.run(at(life + day))
+	f.awaitLog("enrollment failed", "is not trusted by the node")
+	if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
+		t.Errorf("files have changed (-was +is):\n%s", diff)
+	}
+	f.set(func() { f.authority = ours })
+	a.await(server.EventConfirmed, 1)
+}

@@ -364,7 +364,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodeOfferUnusable,
 		Public: "the node cannot use the certificate or configuration that it was given",
-		Remedy: "correct the policy, template or helper that produced it, or solve the reported problem on the " +
+		Remedy: "if the cause names the authority that the token pins, sign a new token with this installation's " +
+			"--ca; if it names the configuration, correct the policy, template or helper; else solve it on the " +
 			"machine; the node retries by itself or after `muster node reconfigure`",
 	},
 	{

@@ -15,7 +15,7 @@ import (
 	"muster/jwt"
 )
 
-const stranger = 65534 // a user who is neither root nor the one who runs the test
+const stranger = 65534 // a user besides root and the one of this test
 
 // A form is what an attacker or an accident makes of a file. prepare gets the path, at which there is nothing, and the
 // file that was there.

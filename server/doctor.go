@@ -44,6 +44,9 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	_ = a.orders.Load()
 	d := &doctor{agent: a}
 	d.checkMode()
+	if c := d.disk.conf; c != nil && c.Faults != nil {
+		d.say(StatusWarn, "settings", remedySettings, "%s: %v", d.sets.conf, link.OneLine(c.Faults))
+	}
 	d.checkToken()
 	d.checkFacts()
 	d.checkCertificate()
@@ -81,7 +84,7 @@ func (d *doctor) checkMode() {
 	case err != nil:
 		d.fail("mode", err, "repair server.conf, token or certificate")
 	case errors.Is(v.Conf, ErrUnusable):
-		d.say(StatusWarn, "mode", "repair server.conf; otherwise provisioning replaces it", "%s: %v", v.mode, v.Conf)
+		d.say(StatusWarn, "mode", "repair server.conf; otherwise provisioning replaces it, and keeps a copy", "%s: %v", v.mode, v.Conf)
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}

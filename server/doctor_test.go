@@ -43,8 +43,13 @@ func TestDoctor(t *testing.T) {
 		"a server.conf with mistakes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			writeFile(t, cfg.ConfFile, "alive_interval = soon\n")
 		},
+			want: map[string]server.Status{"settings": "warn", "authority": "warn", "enrollment": "warn"},
+			says: []string{"alive_interval", "-> correct the lines"}},
+		"a server.conf of zeros": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			writeFile(t, cfg.ConfFile, strings.Repeat("\x00", 512))
+		},
 			want: map[string]server.Status{"mode": "warn", "authority": "warn", "enrollment": "warn"},
-			says: []string{"alive_interval", "-> repair server.conf; otherwise provisioning replaces it"}},
+			says: []string{"-> repair server.conf; otherwise provisioning replaces it"}},
 		"a key cut short": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			writeFile(t, filepath.Join(cfg.SSLDir, "private.pem"), "-----BEGIN")
 		}, want: map[string]server.Status{"certificate": "warn", "authority": "warn", "enrollment": "warn"},

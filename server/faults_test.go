@@ -83,10 +83,8 @@ func TestAConnectedAgentReportsWhatKeepsItFromRenewing(t *testing.T) {
 		},
 		"directory takes no files": {
 			func(t *testing.T, b *broken) {
-				if err := os.Mkdir(filepath.Join(b.cfg.SSLDir, ".probe"), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				writeFile(t, filepath.Join(b.cfg.SSLDir, ".probe", "x"), "")
+				probe := filepath.Join(b.cfg.SSLDir, ".probe")
+				b.f.await("place", func() bool { return os.MkdirAll(filepath.Join(probe, "x"), 0o700) == nil })
 			},
 			func(t *testing.T, b *broken) { _ = os.RemoveAll(filepath.Join(b.cfg.SSLDir, ".probe")) },
 			[]string{"disk: "},

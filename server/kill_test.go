@@ -224,7 +224,8 @@ func snapshot(t *testing.T, cfg server.Config) map[string]string {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), "server.conf") {
+		if strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), "server.conf") ||
+			strings.Contains(e.Name(), ".before-") {
 			continue
 		}
 		root, err := filepath.EvalSymlinks(filepath.Join(cfg.SSLDir, e.Name()))

@@ -80,7 +80,7 @@ func (s Situation) Decide() (Mode, string, error) {
 		return impossible("keep one of the two lines in server.conf",
 			"server.conf says both provision = true and provision = false "+
 				"(plugin.choria.server.provision is the same key)")
-	case says.Invalid != "":
+	case says.Invalid != "" && !configured:
 		return impossible("change it to one of these, or remove the line",
 			"server.conf says provision = %.80q, want true or false", says.Invalid)
 	case s.Blocked != nil:

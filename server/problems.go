@@ -23,6 +23,7 @@ const (
 	msgRegistration = "registration data not published"
 	msgFiles        = "agent could not start again with the files on disk"
 	msgUnsafe       = "files can be changed by other users"
+	msgSettings     = "settings in server.conf are not used"
 	msgDisk         = "no new certificate can be written"
 	msgClock        = "clock is wrong, the node stays connected"
 	msgUnpinned     = "broker is not verified while provisioning"

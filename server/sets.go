@@ -62,8 +62,11 @@ func newSets(cfg Config) (*sets, error) {
 	dir := files.New(files.Config{
 		Dir:   ssl,
 		Links: shown,
-		Step:  cfg.hooks.steps,
-		Sync:  cfg.hooks.sync,
+		Kept: func(path, kept string) {
+			cfg.Log.WarnContext(context.Background(), "local file kept before it is replaced", "path", path, "kept", kept)
+		},
+		Step: cfg.hooks.steps,
+		Sync: cfg.hooks.sync,
 	})
 	return &sets{dir: dir, ssl: ssl, conf: conf, log: cfg.Log}, nil
 }

@@ -4,6 +4,7 @@ package conffile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,10 +39,20 @@ type Settings struct {
 // empty, and may contain = and #. Any other line is an error that wraps [ErrSettings] and names the line. So are a
 // duplicate key and a truncated file of [FormatSettings]. An empty file has no settings.
 func ParseSettings(b []byte) (*Settings, error) {
-	if len(b) > inputfile.MaxBytes {
-		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), inputfile.MaxBytes)
+	s, skipped, err := ReadSettings(b)
+	if err != nil || skipped != nil {
+		return nil, cmp.Or(err, fmt.Errorf("%w: %w", ErrSettings, skipped))
 	}
-	s := &Settings{values: make(map[string]string)}
+	return s, nil
+}
+
+// ReadSettings skips lines that are no settings, and lists them in skipped; of a repeated key it takes the last value.
+// The error is about the whole file: it is cut short, not text, or too large.
+func ReadSettings(b []byte) (s *Settings, skipped, err error) {
+	if len(b) > inputfile.MaxBytes {
+		return nil, nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), inputfile.MaxBytes)
+	}
+	s = &Settings{values: make(map[string]string)}
 	lines := make(map[string]int) // by key
 	marked, ended := false, false
 	var errs []error
@@ -54,27 +65,25 @@ func ParseSettings(b []byte) (*Settings, error) {
 		case key == "":
 			marked = marked || number == 1 && text == beginMark
 			ended = ended || text == endMark
-		case lines[key] > 0:
-			err = fmt.Errorf("key %q is given twice, first in line %d", key, lines[key])
 		default:
-			lines[key] = number
-			s.keys = append(s.keys, key)
-			s.values[key] = value
+			if lines[key] == 0 {
+				s.keys = append(s.keys, key)
+			} else {
+				err = fmt.Errorf("key %q is given twice, first in line %d", key, lines[key])
+			}
+			lines[key], s.values[key] = number, value
 		}
-		if err != nil {
+		if err != nil && len(errs) < maxMistakes {
 			errs = append(errs, fmt.Errorf("line %d: %w", number, err))
 		}
-		if len(errs) == maxMistakes {
-			break
-		}
 	}
-	if marked && !ended && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("the file is cut short after line %d", number))
+	if marked && !ended {
+		return nil, nil, fmt.Errorf("%w: the file is cut short after line %d", ErrSettings, number)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
+	if !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 { // as after a power failure
+		return nil, nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
 	}
-	return s, nil
+	return s, errors.Join(errs...), nil
 }
 
 // splitLine returns no key for comments and blank lines.

@@ -36,6 +36,9 @@ type Conf struct {
 	RegistrationInterval time.Duration // 0: never
 	AliveInterval        time.Duration
 	LogLevel             *slog.Level // nil: not set
+
+	// Faults are values that cannot be used, joined, or nil. Their settings have their defaults.
+	Faults error
 }
 
 // The names of the settings: muster's first, then Choria's, as in the documentation.
@@ -49,60 +52,78 @@ var (
 	keyRegInterval  = []string{"registration_interval", "registerinterval"}
 	keyAlive        = []string{"alive_interval"}
 	keyLogLevel     = []string{"log_level", "loglevel"}
+
+	known = slices.Concat(KeyProvision, KeyIdentity, keyBrokers, keySRVDomain, keyFacts, keyRegistration, keyRegInterval,
+		keyAlive, keyLogLevel)
 )
 
 // Parse lists every mistake in its error. get returns the value of a key.
-func Parse(get func(key string) (string, bool)) (*Conf, error) {
+func Parse(get func(key string) (string, bool)) *Conf {
 	r := reader{get: get}
 	c := &Conf{RegistrationInterval: defaultRegistrationInterval, AliveInterval: defaultAliveInterval}
 	r.read(KeyProvision, func(v string) error {
 		yes, err := ParseBool(v)
-		c.Provision = &yes
+		if err == nil {
+			c.Provision = &yes
+		}
 		return err
 	})
 	r.read(KeyIdentity, func(v string) (err error) { c.Identity, err = wire.ParseName(v); return err })
 	r.read(keyBrokers, func(v string) error {
-		c.Brokers = splitList(v)
-		for _, u := range c.Brokers {
+		for _, u := range splitList(v) {
 			if _, err := discover.NormalizeURL(u, true); err != nil {
 				return err
 			}
 		}
+		c.Brokers = splitList(v)
 		return nil
 	})
 	r.read(keySRVDomain, func(v string) error { c.SRVDomain = v; return nil })
 	r.read(keyFacts, func(v string) error { c.FactsFile = v; return nil })
 	r.read(keyRegistration, func(v string) error { c.RegistrationFile = v; return nil })
 	r.read(keyRegInterval, func(v string) (err error) {
-		c.RegistrationInterval, err = parseInterval(v, true)
+		c.RegistrationInterval, err = parseInterval(v, true, defaultRegistrationInterval)
 		return err
 	})
 	r.read(keyAlive, func(v string) (err error) {
-		c.AliveInterval, err = parseInterval(v, false)
+		c.AliveInterval, err = parseInterval(v, false, defaultAliveInterval)
 		return err
 	})
 	r.read(keyLogLevel, func(v string) error {
 		level, err := parseLevel(v)
-		c.LogLevel = &level
+		if err == nil {
+			c.LogLevel = &level
+		}
 		return err
 	})
 	if len(c.Brokers) > 0 && c.SRVDomain != "" {
 		r.errs = append(r.errs, errors.New("brokers and srv_domain are both set, want one"))
 	}
-	if len(r.errs) > 0 {
-		return nil, errors.Join(r.errs...)
+	c.Faults = errors.Join(r.errs...)
+	return c
+}
+
+// WithoutComment returns a value up to a # behind a blank, as people write comments.
+func WithoutComment(value string) string {
+	for i := range len(value) {
+		if value[i] == '#' && (i == 0 || value[i-1] == ' ' || value[i-1] == '\t') {
+			return strings.TrimRight(value[:i], " \t")
+		}
 	}
-	return c, nil
+	return value
 }
 
 // CheckPushed returns an error that lists everything because of which the agent id refuses a pushed configuration, or
 // would enroll again forever with it. [wire.Files.Check] checks the text of keys and values.
 func CheckPushed(id wire.Identity, settings map[string]string) error {
-	c, err := Parse(func(key string) (string, bool) { v, ok := settings[key]; return v, ok })
-	if err != nil {
-		return err
+	c := Parse(func(key string) (string, bool) { v, ok := settings[key]; return v, ok })
+	if c.Faults != nil {
+		return c.Faults
 	}
 	for key, value := range settings {
+		if slices.Contains(known, key) && WithoutComment(value) != value {
+			return fmt.Errorf("%s: the agent takes # behind a blank for a comment", key)
+		}
 		if !slices.Contains(KeyProvision, strings.ToLower(key)) {
 			continue
 		}
@@ -153,7 +174,7 @@ type reader struct {
 func (r *reader) read(names []string, set func(string) error) {
 	for _, name := range names {
 		if v, ok := r.get(name); ok {
-			if err := set(v); err != nil {
+			if err := set(WithoutComment(v)); err != nil {
 				r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
 			}
 			return
@@ -162,18 +183,18 @@ func (r *reader) read(names []string, set func(string) error) {
 }
 
 // parseInterval reads seconds, as Choria writes them, or a span. zero allows 0, which means never.
-func parseInterval(s string, zero bool) (time.Duration, error) {
+func parseInterval(s string, zero bool, standard time.Duration) (time.Duration, error) {
 	d, err := span.Parse(s)
 	if n, e := strconv.ParseUint(s, 10, 31); e == nil {
 		d, err = time.Duration(n)*time.Second, nil
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("is %.80q, want seconds or a span such as 5m", s)
+		return standard, fmt.Errorf("is %.80q, want seconds or a span such as 5m", s)
 	case zero && d == 0:
 		return 0, nil
 	case d < minInterval || d > maxInterval:
-		return 0, fmt.Errorf("is %v, want %v to %v", d, minInterval, maxInterval)
+		return standard, fmt.Errorf("is %v, want %v to %v", d, minInterval, maxInterval)
 	}
 	return d, nil
 }

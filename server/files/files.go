@@ -11,7 +11,7 @@
 // in force; [Dir.Clean] removes the rest.
 //
 // Other files in the directory are never touched. If a plain file is where a link belongs, it is first copied into the
-// set in force, so that the link has the same content.
+// set in force, so that the link has the same content. What a person changed is kept beside it, as NAME.before-TIME.
 package files
 
 import (
@@ -52,6 +52,9 @@ type Config struct {
 	// Links maps top-level names in a set to the paths where programs find them.
 	Links map[string]string
 
+	// Kept is called for what a person wrote at a path, and the copy that was made before it is replaced. Optional.
+	Kept func(path, kept string)
+
 	// For tests. Step is called after each change on disk; Sync replaces fsync(2) of a directory.
 	Step func(name string)
 	Sync func(dir string) error
@@ -67,6 +70,9 @@ type Dir struct {
 
 // New returns the directory of cfg. It touches no disk.
 func New(cfg Config) *Dir {
+	if cfg.Kept == nil {
+		cfg.Kept = func(string, string) {}
+	}
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
 	}
@@ -157,11 +163,17 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 			return err
 		}
 	}
+	if err := d.writeSums(root, next); err != nil {
+		return err
+	}
 	if err := d.syncBelow(filepath.Join(d.cfg.Dir, next)); err != nil {
 		return err
 	}
 	d.cfg.Step("set written")
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.Links)) {
+		if err := d.keepChanged(root, next, name); err != nil {
+			return err
+		}
 		if _, err := root.Lstat(path.Join(next, name)); err != nil {
 			continue
 		}

@@ -25,7 +25,7 @@ func (a *attempt) checkApproved(ctx context.Context) error {
 	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil {
 		return refuse(node, wire.CodeApprovalPending, policyReasons(a.decision))
 	}
-	if a.unsigned = a.cfg.Autosign(ctx, a.identity, a.request.CSR); a.unsigned != nil {
+	if a.unsigned = a.cfg.Autosign(ctx, a.identity, a.source.Key(), a.request.CSR); a.unsigned != nil {
 		return refuse(node, wire.CodeApprovalPending, errors.Join(policyReasons(a.decision), a.unsigned))
 	}
 	a.approval = &orders.Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}

@@ -80,7 +80,7 @@ type Config struct {
 	Configurator Configurator
 
 	// If an approval is missing, Autosign decides; nil approves. csr is in DER. May be nil.
-	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
+	Autosign func(ctx context.Context, id wire.Identity, source netip.Prefix, csr []byte) error
 
 	// FaultOf returns the cause of the [Fault] on record as a list of nodes has it, which may be a little old.
 	FaultOf func(wire.Identity) string

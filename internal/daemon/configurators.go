@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
+	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -193,6 +194,7 @@ func (h helperConfigurator) Configure(ctx context.Context, s provisioner.Subject
 		return wire.Files{}, fmt.Errorf("certificate request: %w", err)
 	}
 	r, err := h.h.Configure(ctx, helper.Request{
+		Source:       limit.Source(s.Source.Address),
 		Identity:     s.Identity,
 		CSRPEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: s.CSRDER})),
 		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: csr.RawSubjectPublicKeyInfo})),
@@ -200,6 +202,8 @@ func (h helperConfigurator) Configure(ctx context.Context, s provisioner.Subject
 		Claims:       choriaClaims(s),
 	})
 	switch {
+	case errors.Is(err, helper.ErrBusy):
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeBusy, Err: err}
 	case errors.Is(err, helper.ErrTimeout):
 		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeHelperTimeout, Err: err}
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -506,7 +507,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		records = wrap(s)
 	}
 	emit := func(e events.Event) { s.Emit(e); d.reports.observe(e) }
-	var autosign func(context.Context, wire.Identity, []byte) error
+	var autosign func(context.Context, wire.Identity, netip.Prefix, []byte) error
 	if d.parts.autosign != nil {
 		autosign = d.parts.autosign.Approve
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -13,20 +14,11 @@ import (
 	"muster/internal/wire"
 )
 
-// maxApprovals bounds waiting approvals per slot: a command that hangs must not block all 256 workers.
-const maxApprovals = 4
-
 // Approve asks the command whether a node may have a certificate, like Puppet's policy-based autosigning. The last
 // argument is the identity, standard input is the CSR in PEM, and exit status 0 approves. Otherwise the first line of
-// standard output is in the error, for operators. Errors wrap [ErrFailed], [ErrTimeout] or [ErrOutput].
-func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
-	select {
-	case h.approvals <- struct{}{}:
-		defer func() { <-h.approvals }()
-	default:
-		return fmt.Errorf("autosign: %w: not run: %d nodes already wait for it", ErrFailed, cap(h.approvals))
-	}
-	done, err := h.acquire(ctx)
+// standard output is in the error, for operators. Errors wrap [ErrFailed], [ErrBusy], [ErrTimeout] or [ErrOutput].
+func (h *Helper) Approve(ctx context.Context, id wire.Identity, source netip.Prefix, csr []byte) error {
+	done, err := h.acquire(ctx, source)
 	if err != nil {
 		return fmt.Errorf("autosign: %w", err)
 	}

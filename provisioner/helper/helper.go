@@ -37,11 +37,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 )
 
@@ -49,6 +51,9 @@ import (
 var (
 	// ErrFailed means that the helper failed, or was stopped because its caller was canceled.
 	ErrFailed = errors.New("helper failed")
+
+	// ErrBusy means that the calls for the node's address use up their share. Try again later.
+	ErrBusy = errors.New("helper busy")
 
 	// ErrTimeout means that a time limit or deadline passed.
 	ErrTimeout = errors.New("helper timed out")
@@ -85,12 +90,17 @@ type Config struct {
 
 // A Helper runs a command per node. It is safe for concurrent use.
 type Helper struct {
-	cfg       Config        // read-only
-	path      string        // of the program, absolute
-	env       []string      // whole environment of the process
-	slots     chan struct{} // one element per running process
-	approvals chan struct{} // one element per call of Approve
+	cfg   Config        // read-only
+	path  string        // of the program, absolute
+	env   []string      // whole environment of the process
+	slots chan struct{} // one element per running process
+
+	// share has every call that runs or waits. So the calls for one address cannot take all slots and workers.
+	share *limit.Shares[netip.Prefix]
 }
+
+// callsPerSlot bounds the calls that run or wait: a command that hangs must not block all 256 workers.
+const callsPerSlot = 4
 
 // New checks that the command can be executed.
 func New(cfg Config) (*Helper, error) {
@@ -109,7 +119,7 @@ func New(cfg Config) (*Helper, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h.cfg = cfg
 	h.slots = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency))
-	h.approvals = make(chan struct{}, maxApprovals*cap(h.slots))
+	h.share = limit.NewShares[netip.Prefix](callsPerSlot * cap(h.slots))
 	for _, name := range []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			h.env = append(h.env, name+"="+v)
@@ -130,7 +140,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	done, err := h.acquire(ctx)
+	done, err := h.acquire(ctx, r.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +165,17 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	return response, err
 }
 
-// done releases the slot.
-func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
+// acquire waits for a slot within the share of source. Call done when the process has ended.
+func (h *Helper) acquire(ctx context.Context, source netip.Prefix) (done func(), err error) {
+	if !h.share.Acquire(source, 1) {
+		return nil, fmt.Errorf("%w: not run: too many nodes from %s already wait for it", ErrBusy, source)
+	}
 	select {
 	case h.slots <- struct{}{}:
-		return func() { <-h.slots }, nil
+		return func() { <-h.slots; h.share.Release(source, 1) }, nil
 	case <-ctx.Done():
 	}
+	h.share.Release(source, 1)
 	why := ErrFailed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		why = ErrTimeout

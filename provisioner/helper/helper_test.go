@@ -9,15 +9,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"muster/internal/limit"
 	"muster/internal/testproc"
 	"muster/internal/wire"
 	"muster/provisioner/helper"
@@ -369,7 +372,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// At most Concurrency run at once, and all get a slot.
+// At most Concurrency run at once, and all get a slot. No address can take all places of those that wait.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -377,9 +380,16 @@ func TestConcurrency(t *testing.T) {
 	h := newHelper(t, `mkdir "$1/$$"; n=$(ls "$1" | wc -l); sleep 0.05; rmdir "$1/$$"; echo "{\"msg\": \"$n\"}"`,
 		func(c *helper.Config) { c.Command, c.Concurrency = append(c.Command, dir), 2 })
 	var wg sync.WaitGroup
-	for range 8 {
+	var busy atomic.Int32
+	for i := range 14 {
 		wg.Go(func() {
-			got, err := h.Configure(t.Context(), web1)
+			r := web1
+			r.Source = limit.Source([]string{"192.0.2.1", "192.0.2.2"}[min(i/12, 1)]) // 12 and 2 calls
+			got, err := h.Configure(t.Context(), r)
+			if errors.Is(err, helper.ErrBusy) && i < 12 {
+				busy.Add(1)
+				return
+			}
 			if err != nil {
 				t.Error(err)
 				return
@@ -388,8 +398,16 @@ func TestConcurrency(t *testing.T) {
 				t.Errorf("%q at once, want at most 2", got.Msg)
 			}
 		})
+		if i == 11 { // the first address has half of the 8 places
+			for deadline := time.Now().Add(time.Minute); busy.Load() < 4 && time.Now().Before(deadline); {
+				runtime.Gosched()
+			}
+		}
 	}
 	wg.Wait()
+	if busy.Load() < 4 {
+		t.Errorf("%d calls of the first address are told busy, want 4 or more", busy.Load())
+	}
 }
 
 // Only the end of standard error goes to the log.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"muster/internal/wire"
@@ -13,6 +14,8 @@ import (
 
 // A Request is the helper's input about a node.
 type Request struct {
+	Source netip.Prefix // of the node, for the shares; not sent
+
 	Identity     string // claimed by the key that signed the CSR
 	CSRPEM       string // its signature is verified
 	PublicKeyPEM string

@@ -84,7 +84,8 @@ func (d *doctor) checkMode() {
 	case err != nil:
 		d.fail("mode", err, "repair server.conf, token or certificate")
 	case errors.Is(v.Conf, ErrUnusable):
-		d.say(StatusWarn, "mode", "repair server.conf; otherwise provisioning replaces it, and keeps a copy", "%s: %v", v.mode, v.Conf)
+		d.say(StatusWarn, "mode", "repair server.conf; otherwise provisioning replaces it, and keeps a copy",
+			"%s: %v", v.mode, v.Conf)
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}

@@ -53,11 +53,11 @@ var (
 	keyAlive        = []string{"alive_interval"}
 	keyLogLevel     = []string{"log_level", "loglevel"}
 
-	known = slices.Concat(KeyProvision, KeyIdentity, keyBrokers, keySRVDomain, keyFacts, keyRegistration, keyRegInterval,
-		keyAlive, keyLogLevel)
+	known = slices.Concat(KeyProvision, KeyIdentity, keyBrokers, keySRVDomain, keyFacts, keyRegistration,
+		keyRegInterval, keyAlive, keyLogLevel)
 )
 
-// Parse lists every mistake in its error. get returns the value of a key.
+// Parse reads the settings; get returns the value of a key.
 func Parse(get func(key string) (string, bool)) *Conf {
 	r := reader{get: get}
 	c := &Conf{RegistrationInterval: defaultRegistrationInterval, AliveInterval: defaultAliveInterval}

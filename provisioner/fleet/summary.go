@@ -67,7 +67,7 @@ func (x *Index) Faulty(now time.Time) error {
 	if !now.Before(end) {
 		left = "ended " + span.Format(now.Sub(end)) + " ago"
 	}
-	return fmt.Errorf("%d nodes cannot renew as they should; first %s, whose certificate %s: %s",
+	return fmt.Errorf("nodes that cannot renew as they should: %d; first %s, whose certificate %s: %s",
 		len(x.faulty), first.id, left, x.of(first).fault)
 }
 

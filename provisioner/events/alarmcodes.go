@@ -45,8 +45,8 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmEndsSoon: "replace what ends soon; each line says how",
 	AlarmEntryUnread: "give the order again with this version of muster, or run the version that wrote the " +
 		"entry",
-	AlarmNodesFaulty: "`muster node list --faulty --sort expires` shows the nodes, `muster node explain` each cause; " +
-		"`muster server doctor` on the machine shows what to do",
+	AlarmNodesFaulty: "`muster node list --faulty --sort expires -o wide` shows nodes and causes; " +
+		"`muster-server doctor` on the machine shows what to do",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +
 		"by key; `muster token unfreeze` sets the uses that a limited token has left",
 }

@@ -70,8 +70,8 @@ key (identity_taken, see 'muster node grant'). A node asks again every 3 seconds
 thousands of nodes every 20. Without a request for an hour it is gone.
 
 64 keys can wait for each address (or /64 of IPv6), 1,024 for each token, 16,384 in
-all; more nodes are told that the provisioner is busy. --by-source shows which
-addresses use the shares, and 'muster node forget --address' or '--token-id' makes room.
+all; more nodes are told that the provisioner is busy. --by-source counts the keys of
+each address, and 'muster node forget' with --address or --token-id makes room.
 
 Compare the key with that of the node before you approve it: the node's log has it.
 Facts come from the node and prove nothing.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -258,7 +259,8 @@ func TestLimits(t *testing.T) {
 			t.Errorf("largest message: %v", err)
 		}
 		largest.Close()
-		got := c.say("PUB muster.v1.enroll 65537", strings.Repeat("x", 65537))
+		larger := wire.MaxMessageBytes + 1
+		got := c.say(fmt.Sprintf("PUB muster.v1.enroll %d", larger), strings.Repeat("x", larger))
 		if len(got) == 0 || !strings.Contains(got[0], "Maximum Payload") {
 			t.Errorf("message over the limit answered %q, want it refused", got)
 		}

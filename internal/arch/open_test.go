@@ -10,12 +10,17 @@ import (
 	"testing"
 )
 
-// TestNamedFilesHaveOneOpener wants files to be opened by package inputfile, which judges what a file is. Some files
-// open directories or make new files.
+// TestNamedFilesHaveOneOpener wants files to be opened by package inputfile, which judges what a file is. The
+// listed sources open directories or files of the kernel.
 func TestNamedFilesHaveOneOpener(t *testing.T) {
 	t.Parallel()
-	directories := map[string]bool{"provisioner/httpapi/socket.go": true, "provisioner/httpapi/running.go": true, "internal/disk/disk.go": true,
-		"internal/cli/file.go": true, "server/files/links.go": true}
+	directories := map[string]bool{
+		"provisioner/httpapi/socket.go":  true,
+		"provisioner/httpapi/running.go": true,
+		"internal/disk/disk.go":          true,
+		"internal/cli/file.go":           true,
+		"server/files/links.go":          true,
+	}
 	found := 0
 	for _, top := range []string{"cmd", "internal", "jwt", "policies", "provisioner", "server"} {
 		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, e fs.DirEntry, err error) error {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"muster/internal/inputfile"
 )
 
 // sumsFile has the SHA-256 of each file of a set as it was written, so that a later change of a person is seen.
@@ -74,7 +76,7 @@ func (d *Dir) keepChanged(root *os.Root, next, name string) error {
 			return err
 		}
 		below := filepath.ToSlash(strings.TrimPrefix(file, real)) // begins with a slash, or is empty
-		b, err := os.ReadFile(file)
+		b, err := inputfile.Read(file, inputfile.Configured, inputfile.MaxBytes)
 		if err != nil || sumOf(b) == written[name+below] {
 			return err
 		}
@@ -93,7 +95,7 @@ func (d *Dir) keepFile(at, below, file string, b []byte) error {
 	for _, base := range []string{at, elsewhere} {
 		copies, _ := filepath.Glob(base + ".before-*" + below)
 		for _, c := range copies {
-			if old, err := os.ReadFile(c); err == nil && bytes.Equal(old, b) {
+			if old, err := inputfile.Read(c, inputfile.Configured, inputfile.MaxBytes); err == nil && bytes.Equal(old, b) {
 				return nil
 			}
 		}

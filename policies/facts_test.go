@@ -42,7 +42,7 @@ func TestPolicySeesItsFacts(t *testing.T) {
 		"in a head":            "allow if is[\"web\"]\nis[input.facts.role] := true",
 		"within a head":        "allow if is.a.web.own.b\nis.a[input.facts.role][input.facts[input.identity]].b := true",
 		"in a head's set":      "allow if \"web\" in is.a\nis.a contains input.facts.role",
-		"in place of another":  "allow if f with data.x as input.facts.role\nf if data.x == \"web\"",
+		"in place of another":  "allow if f with data.muster.enroll.x as input.facts.role\nf if x == \"web\"\nx := \"\"",
 		"by a filter":          `allow if json.filter(input, ["facts/role"]) == {"facts": {"role": "web"}}`,
 		"in an else":           "allow := false if input.facts.missing\nelse := input.facts.role == \"web\"",
 		"in a default's place": "default allow := false\nallow if not missing\nmissing if input.facts.role != " +

@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
+
+	"muster/provisioner/login"
 )
 
 // Limits for the network.
@@ -34,13 +37,17 @@ func (c *HTTPSConfig) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("HTTPS: %w", err)
 	}
-	return newPlaces(l), nil
+	return l, nil
 }
 
 // harden limits a server that other machines can reach. TLS does not require a client certificate: a token may replace
 // it, and a refusal is a problem document instead of a TLS alert.
 func (c *HTTPSConfig) harden(srv *http.Server) {
-	srv.ConnContext = connContext
+	kept := &places{held: make(map[net.Conn]*place)}
+	srv.ConnState = kept.follow
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return login.WithNotice(ctx, func(operator string) { kept.keep(c, operator) })
+	}
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = readTimeout, idleTimeout, maxHeaderBytes
 	srv.TLSConfig = &tls.Config{
 		MinVersion:             tls.VersionTLS13,

@@ -5,11 +5,9 @@ package login
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"muster/provisioner/trust"
@@ -73,23 +71,12 @@ type Verifier struct {
 	provisioner *provisioner.Provisioner
 	cfg         provisioner.Config
 	operators   trust.Operators
-
-	mu    sync.Mutex
-	known map[[sha256.Size]byte]bool // guarded by mu: hashes of credentials whose last login succeeded
 }
-
-// maxKnown is far above the number of operators.
-const maxKnown = 4096
 
 // New returns a Verifier for the operators of a provisioner.
 func New(p *provisioner.Provisioner) *Verifier {
 	cfg := p.Config()
-	return &Verifier{
-		provisioner: p,
-		cfg:         cfg,
-		operators:   cfg.Store.Logs().Operators,
-		known:       make(map[[sha256.Size]byte]bool),
-	}
+	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
 }
 
 // Certificate returns the operator of leaf. TLS must have proven that the peer has its key. Errors wrap [ErrLogin],
@@ -97,7 +84,7 @@ func New(p *provisioner.Provisioner) *Verifier {
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {
-	return v.login(ctx, source, leaf.Raw, func() (string, *trust.OperatorEntry, error) {
+	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
 		// login has compared this clock with the mark in the store.
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
@@ -125,7 +112,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 // Token is [Verifier.Certificate] for a token that the operator has signed; see [jwt.SignOperator].
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	var expires time.Time
-	l, err := v.login(ctx, source, []byte(text), func() (string, *trust.OperatorEntry, error) {
+	l, err := v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
 			return "", nil, err
@@ -167,21 +154,13 @@ func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 
 type noticeKey struct{}
 
-// WithNotice returns a context in which each login calls notice, with the operator's name or, if it was refused, an
-// empty one.
+// WithNotice returns a context in which each login calls notice with the operator's name.
 func WithNotice(ctx context.Context, notice func(operator string)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, notice)
 }
 
-func notify(ctx context.Context, operator string) {
-	if notice, ok := ctx.Value(noticeKey{}).(func(string)); ok {
-		notice(operator)
-	}
-}
-
-// login authenticates within the failure budget of source, and reports refusals. A credential whose last login was good
-// costs no budget, so that strangers that spend it do not keep operators out.
-func (v *Verifier) login(ctx context.Context, source string, credential []byte,
+// login authenticates within the failure budget of source, and reports refusals.
+func (v *Verifier) login(ctx context.Context, source string,
 	authenticate func() (name string, e *trust.OperatorEntry, err error),
 ) (*Login, error) {
 	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock would accept expired credentials
@@ -190,44 +169,19 @@ func (v *Verifier) login(ctx context.Context, source string, credential []byte,
 	if err := v.provisioner.AwaitFresh(ctx); err != nil {
 		return nil, err
 	}
-	hash := sha256.Sum256(credential)
-	known := v.isKnown(hash)
-	if !known && !v.cfg.Budget.Charge(source) {
+	if !v.cfg.Budget.Charge(source) {
 		return nil, ErrLimited
 	}
 	name, e, err := authenticate()
-	v.note(hash, err == nil)
 	if err != nil {
-		notify(ctx, "")
 		v.report(ctx, name, source, err)
 		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 	}
-	if !known {
-		v.cfg.Budget.Refund(source)
+	v.cfg.Budget.Refund(source)
+	if notice, ok := ctx.Value(noticeKey{}).(func(string)); ok {
+		notice(e.Name)
 	}
-	notify(ctx, e.Name)
 	return &Login{Name: e.Name, Role: e.Role}, nil
-}
-
-func (v *Verifier) isKnown(hash [sha256.Size]byte) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.known[hash]
-}
-
-// note keeps only credentials of operators, so strangers cannot displace them.
-func (v *Verifier) note(hash [sha256.Size]byte, good bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case !good:
-		delete(v.known, hash)
-	case len(v.known) >= maxKnown:
-		clear(v.known)
-		fallthrough
-	default:
-		v.known[hash] = true
-	}
 }
 
 // report reports a failed login. The name is only claimed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -18,10 +19,10 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		m:           m,
 		source:      source,
 		attempt:     wire.NewID(),
-		watch:       p.watch(),
 	}
+	begun := time.Now()
 	record, repeated, err := c.confirm(ctx)
-	c.watch.done(RequestConfirm, err)
+	p.done(RequestConfirm, begun, err)
 	if err != nil {
 		var r *Refusal
 		if !errors.As(err, &r) {
@@ -75,7 +76,6 @@ type confirmation struct {
 	m       *wire.Applied
 	source  Source
 	attempt string
-	watch   stopwatch
 }
 
 func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
@@ -83,8 +83,8 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	if err != nil {
 		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := c.lockIdentity(ctx, id, c.source, func() error { return c.precheck(ctx, id) })
-	if c.watch.took(StepWait, err) != nil {
+	unlock, err := c.lockIdentity(ctx, id, c.source)
+	if err != nil {
 		return nil, false, err
 	}
 	defer unlock()
@@ -111,12 +111,11 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 			return record, true, nil
 		}
 		now := c.now()
-		_ = c.watch.took(StepClassify, nil)
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, c.attempt
 		next.keepSuperseded(record, now)
-		err = c.watch.took(StepPublish, c.records.publish(ctx, &next, after, nil))
+		err = c.records.publish(ctx, &next, after, nil)
 		if err == nil {
 			c.records.kickSuperseded(record, &next)
 		}
@@ -126,16 +125,6 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		record = nil
 	}
 	return nil, false, refuse(c.m.Identity, wire.CodeBusy, errAgain)
-}
-
-// precheck refuses before queueing, so that token holders cannot fill a node's queue.
-func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
-	record, _, err := c.cfg.Store.Record(ctx, id)
-	if err != nil {
-		return refuse(c.m.Identity, storeCode(err), err)
-	}
-	_, _, err = matchOffer(record, c.m)
-	return err
 }
 
 // matchOffer also returns whether the offer is current already. The refusal reveals nothing about the record to

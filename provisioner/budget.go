@@ -80,11 +80,6 @@ func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(limit.Source(source))
 }
 
-// Sources returns the number of sources whose budget is not full.
-func (b *Budget) Sources() int {
-	return max(b.reports.Len(), b.checks.Len())
-}
-
 // shouldReport bounds the reports about refused requests: by node if its key is on record, else by address, since token
 // holders can invent names.
 func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event, onRecord bool) bool {

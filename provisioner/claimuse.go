@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"muster/provisioner/trust"
@@ -68,7 +67,10 @@ func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.quotaTaken {
 		return
 	}
-	err := a.checkUnwritten(ctx)
+	var err error
+	if a.unsure {
+		err = errors.New("the record may have been written")
+	}
 	if err == nil && a.quotaTaken {
 		a.quotas.refund(a.token.ID, a.source.Address)
 		a.quotaTaken = false
@@ -89,35 +91,18 @@ func (a *attempt) undo(ctx context.Context) {
 	}
 }
 
-// checkUnwritten returns nil if no write of the attempt succeeded or still can. There must be a revision after that of
-// the last try, and none since the first try with the attempt's id.
-func (a *attempt) checkUnwritten(ctx context.Context) error {
-	if a.tries == 0 {
+// publish is [records.publish] with a look at the claim before each write.
+func (a *attempt) publish(ctx context.Context, next *Record) error {
+	unsure := a.unsure
+	err := a.records.publish(ctx, next, a.after, func() error {
+		if err := a.checkClaim(); err != nil {
+			return err
+		}
+		a.unsure = true
 		return nil
+	})
+	if errors.Is(err, errNotWritten) {
+		a.unsure = unsure
 	}
-	history, complete, err := a.cfg.Store.History(ctx, a.identity)
-	switch {
-	case err != nil:
-		return err
-	case len(history) == 0 || history[len(history)-1].Revision <= a.lastTry:
-		return errors.New("a write of the record may still be under way")
-	case !complete && history[0].Revision > a.firstTry:
-		return errors.New("the record's history does not reach back to the attempt")
-	case slices.ContainsFunc(history, func(r Revised) bool { return r.Record.Attempt == a.id }):
-		return errors.New("the record was written")
-	}
-	return nil
-}
-
-func (a *attempt) beginWrite() error {
-	if err := a.checkClaim(); err != nil {
-		return err
-	}
-	if a.tries == 0 {
-		a.firstTry, a.lastTry = a.after, a.after
-	}
-	a.tries++
-	// If a lagging cluster member answers a read, a later try can have an older revision.
-	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)
-	return nil
+	return err
 }

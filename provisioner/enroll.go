@@ -33,8 +33,8 @@ var errUnknownIssuer = errors.New("the certificate on record was issued by an au
 type proof struct {
 	*Provisioner
 
-	id      string // unique; on every record that the attempt writes
-	watch   stopwatch
+	id      string    // unique; on every record that the attempt writes
+	begun   time.Time // monotonic, since Config.Now may be wrong
 	request *wire.EnrollRequest
 	source  Source
 	renewal bool // without a token, over the node's session
@@ -52,10 +52,9 @@ type attempt struct {
 	proof
 
 	// Kept from round to round.
-	quotaTaken        bool
-	claim             *trust.TokenClaim // in the log of claims, or nil
-	tries             int               // to write the record
-	firstTry, lastTry trust.Revision
+	quotaTaken bool
+	claim      *trust.TokenClaim // in the log of claims, or nil
+	unsure     bool              // a record may have been written
 	// confirming is the record last tried by a renewal that also confirms an offer, or nil.
 	confirming *Record
 
@@ -94,12 +93,12 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	a := &attempt{proof: proof{
 		Provisioner: p,
 		id:          wire.NewID(),
-		watch:       p.watch(),
+		begun:       time.Now(),
 		request:     r,
 		source:      source,
 	}}
 	enrolled, written, err := a.enroll(ctx)
-	a.watch.done(RequestEnroll, err)
+	p.done(RequestEnroll, a.begun, err)
 	if err != nil {
 		return nil, a.reportRefused(ctx, err)
 	}
@@ -126,7 +125,7 @@ func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, 
 		Policy:   a.decision.Digest,
 		Serial:   enrolled.Serial,
 		Digest:   enrolled.Digest,
-		Elapsed:  time.Since(a.watch.begun),
+		Elapsed:  time.Since(a.begun),
 		Repeated: !written,
 	}
 	if !written && !allowRepeat(a.repeats.replies, &e) {
@@ -181,14 +180,14 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.cfg.Clock.Check(); err != nil {
 		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
 	}
-	if err := a.watch.took(StepProve, a.prove()); err != nil {
+	if err := a.prove(); err != nil {
 		return nil, false, err
 	}
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	unlock, err := a.lockIdentity(ctx, a.identity, a.source, func() error { return a.checkOwner(ctx) })
-	if a.watch.took(StepWait, err) != nil {
+	unlock, err := a.lockIdentity(ctx, a.identity, a.source)
+	if err != nil {
 		return nil, false, err
 	}
 	defer unlock()
@@ -204,16 +203,6 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	a.undo(ctx)
 	return nil, false, refuse(string(a.identity), wire.CodeBusy,
 		fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
-}
-
-// checkOwner refuses before queueing, so that token holders cannot fill the queue of another machine's name.
-func (a *attempt) checkOwner(ctx context.Context) error {
-	err := a.classify(ctx)
-	switch CodeOf(err) {
-	case wire.CodeIdentityTaken, wire.CodeIdentityRevoked:
-		return a.concealExistence(ctx, err)
-	}
-	return nil
 }
 
 func (a *proof) prove() error {
@@ -299,7 +288,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err == nil {
 		err = a.checkLost()
 	}
-	if a.watch.took(StepClassify, err) != nil {
+	if err != nil {
 		return nil, false, a.concealExistence(ctx, err)
 	}
 	if err := a.checkPaused(); err != nil {
@@ -313,10 +302,10 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkStorage(); err != nil {
 		return nil, false, err
 	}
-	if err := a.watch.took(StepDecide, a.decide(ctx)); err != nil {
+	if err := a.decide(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := a.watch.took(StepConfigure, a.configure(ctx)); err != nil {
+	if err := a.configure(ctx); err != nil {
 		return nil, false, err
 	}
 	if a.reason == ReasonReplay {
@@ -326,7 +315,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	certificate, err := a.issue()
-	if a.watch.took(StepIssue, err) != nil {
+	if err != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
 	if a.reason == ReasonNew && !a.quotaTaken {
@@ -336,7 +325,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.quotaTaken = true
 	}
 	// The first write. From here on, only concurrent changes can refuse the request.
-	if err := a.watch.took(StepClaim, a.claimUse(ctx)); err != nil {
+	if err := a.claimUse(ctx); err != nil {
 		return nil, false, err
 	}
 	offer := &Issued{
@@ -355,8 +344,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	next := a.next(a.now(), offer)
-	if err := a.watch.took(StepPublish,
-		a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
+	if err := a.publish(ctx, next); err != nil {
 		return nil, false, err
 	}
 	if a.reason.handsOver() {
@@ -452,8 +440,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	offer := *offered
 	offer.Digest = digest // OfferedAt stays: see tooSoon and reassignedBy
 	next := a.next(now, &offer)
-	if err := a.watch.took(StepPublish,
-		a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
+	if err := a.publish(ctx, next); err != nil {
 		return nil, false, err
 	}
 	a.records.kickSuperseded(a.record, next)

@@ -26,17 +26,8 @@ type lock struct {
 	users map[netip.Prefix]int // guarded by locks.mu: the holder and the waiting requests, by source
 }
 
-// lock calls precheck before it waits, so that requests that will be refused do not fill the queue.
-func (l *locks) lock(ctx context.Context, id wire.Identity, source netip.Prefix,
-	precheck func() error) (unlock func(), err error) {
+func (l *locks) lock(ctx context.Context, id wire.Identity, source netip.Prefix) (unlock func(), err error) {
 	l.mu.Lock()
-	if l.held[id] != nil {
-		l.mu.Unlock()
-		if err := precheck(); err != nil {
-			return nil, err
-		}
-		l.mu.Lock()
-	}
 	if l.held == nil {
 		l.held = make(map[wire.Identity]*lock)
 	}
@@ -72,11 +63,10 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, source netip.Prefix,
 	}
 }
 
-func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, source Source,
-	precheck func() error) (unlock func(), err error) {
-	unlock, err = p.locks.lock(ctx, id, source.Key(), precheck)
-	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {
-		err = refuse(string(id), wire.CodeBusy, err)
+func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, source Source) (unlock func(), err error) {
+	unlock, err = p.locks.lock(ctx, id, source.Key())
+	if err != nil {
+		return nil, refuse(string(id), wire.CodeBusy, err)
 	}
-	return unlock, err
+	return unlock, nil
 }

@@ -17,6 +17,9 @@ const (
 	publishBackoffMax = 2 * time.Second
 )
 
+// errNotWritten is errAgain while no write of the attempt is under way: its first write was a conflict.
+var errNotWritten = fmt.Errorf("%w: nothing was written", errAgain)
+
 type records struct{ *Provisioner }
 
 // publish writes r if its identity's newest revision is still the given one, and returns once r is on disk. The error
@@ -56,8 +59,9 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		switch {
 		case rerr == nil && newest != nil && newest.carries(r):
 			return nil
-		case rerr == nil && revision != after, errors.Is(err, trust.ErrConflict) && (rerr == nil || first):
-			// If the first write conflicts, no write of this attempt is under way.
+		case errors.Is(err, trust.ErrConflict) && first:
+			return errNotWritten
+		case rerr == nil && (revision != after || errors.Is(err, trust.ErrConflict)):
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
 			// Only an operator can make room.

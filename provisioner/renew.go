@@ -30,7 +30,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	a := &attempt{proof: proof{
 		Provisioner: p,
 		id:          wire.NewID(),
-		watch:       p.watch(),
+		begun:       time.Now(),
 		source:      source,
 		renewal:     true,
 		certificate: r.Certificate,
@@ -46,7 +46,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 		},
 	}}
 	enrolled, written, err := a.enroll(ctx)
-	a.watch.done(RequestRenew, err)
+	p.done(RequestRenew, a.begun, err)
 	if err != nil {
 		return nil, a.reportRefused(ctx, err)
 	}

@@ -26,7 +26,7 @@ func (a *attempt) updateFacts(ctx context.Context) error {
 	next := *a.record
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, a.now()
 	next.keepSuperseded(a.record, next.UpdatedAt)
-	err := a.watch.took(StepPublish, a.records.publish(ctx, &next, a.after, func() error { return a.beginWrite() }))
+	err := a.publish(ctx, &next)
 	if errors.Is(err, trust.ErrStoreFull) {
 		return nil
 	}

@@ -116,7 +116,6 @@ func (st status) connected() error {
 func (st status) state() metrics.State {
 	now := metrics.State{
 		InHand:        st.inHand.Load(),
-		Sources:       st.budget.Sources(),
 		Alarms:        st.alarms.Standing(),
 		AuthorityEnds: st.parts.authority.NotAfter(),
 		Webhooks:      st.webhooks.List(),
@@ -130,9 +129,6 @@ func (st status) state() metrics.State {
 	}
 	if o := st.live.orders.Load(); o != nil {
 		now.Frozen, now.Paused = o.Recovery.Frozen(), len(o.Pauses.List())
-	}
-	for _, c := range st.CRLs() {
-		now.CRLBytes = max(now.CRLBytes, len(c.DER))
 	}
 	if u := st.monitor.used.Load(); u != nil { // else external, or alarmed
 		now.Stored = &metrics.Stored{Used: u.Stored, Limit: u.Limit}

@@ -1,6 +1,6 @@
 // Package metrics counts what a provisioner does, for Prometheus. It is the only user of prometheus/client_golang.
 //
-// Labels have bounded sets of values: codes, steps, kinds and reasons. No identity, token, site or address is a label,
+// Labels have bounded sets of values: codes, kinds and reasons. No identity, token, site or address is a label,
 // since strangers can invent any number of them. Counting one enrollment and its confirmation takes 1.1 µs of CPU
 // (BenchmarkEnrollment).
 package metrics
@@ -22,8 +22,8 @@ import (
 // Other replaces unknown values of a label.
 const Other = "other"
 
-// stepBuckets range from a signature (40 µs) to a helper's time limit, in seconds.
-var stepBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10}
+// durationBuckets range from less than an enrollment to a helper's time limit, in seconds.
+var durationBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10}
 
 // Metrics are the metrics of one process. Make them with [New]. They are safe for concurrent use and never block a
 // request.
@@ -39,7 +39,6 @@ type Metrics struct {
 	connections   map[wire.Code]prometheus.Counter
 	unreported    prometheus.Counter
 	cloned        prometheus.Counter
-	steps         []prometheus.Observer // by Step
 	requests      []prometheus.Observer // by RequestKind
 	busy          prometheus.Counter
 }
@@ -81,12 +80,12 @@ func New(version string, state func() State) *Metrics {
 	m.cloned = m.counter("muster_nodes_cloned_total", "Identities whose key was seen on two live machines.")
 	m.busy = m.counter("muster_busy_total", "Requests refused as busy.")
 
-	durations := m.histogram("muster_step_duration_seconds", "Time of each step of a request, refused or not.", "step")
-	for _, s := range provisioner.Steps {
-		m.steps = append(m.steps, durations.WithLabelValues(s))
-	}
-	durations = m.histogram("muster_request_duration_seconds",
-		"Time from decoding a request to its answer, refused or not.", "request")
+	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "muster_request_duration_seconds",
+		Help:    "Time from decoding a request to its answer, refused or not.",
+		Buckets: durationBuckets,
+	}, []string{"request"})
+	r.MustRegister(durations)
 	for _, k := range provisioner.RequestKinds {
 		m.requests = append(m.requests, durations.WithLabelValues(k))
 	}
@@ -119,16 +118,6 @@ func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 	}
 	return all
 }
-
-func (m *Metrics) histogram(name, help, label string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: stepBuckets},
-		[]string{label})
-	m.registry.MustRegister(v)
-	return v
-}
-
-// Step implements [provisioner.Meter].
-func (m *Metrics) Step(s provisioner.Step, d time.Duration) { m.steps[s].Observe(d.Seconds()) }
 
 // Done implements [provisioner.Meter].
 func (m *Metrics) Done(k provisioner.RequestKind, d time.Duration, refused wire.Code) {

@@ -39,7 +39,6 @@ func everything() metrics.State {
 		Stored:        &metrics.Stored{},
 		Certificates:  &fleet.Summary{},
 		AuthorityEnds: time.Now(),
-		CRLBytes:      1,
 		Webhooks:      []events.Webhook{{Name: "pager"}},
 	}
 }

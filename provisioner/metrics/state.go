@@ -13,7 +13,6 @@ import (
 // State has the values of one scrape. Nil members are unknown and not exported.
 type State struct {
 	InHand        int64          // requests in progress
-	Sources       int            // addresses with recent attempts
 	Alarms        []events.Alarm // active
 	StoreUp       bool           // the store can be written
 	EventsDropped uint64         // since the start
@@ -23,7 +22,6 @@ type State struct {
 	Stored        *Stored
 	Certificates  *fleet.Summary
 	Webhooks      []events.Webhook
-	CRLBytes      int // of the longest CRL; zero is unknown
 }
 
 // Stored is the size of the embedded broker's store in bytes.
@@ -38,8 +36,6 @@ func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), scrape{c}
 	out.gauge("muster_requests_in_hand", "Requests in progress.", float64(now.InHand))
-	out.gauge("muster_attempt_sources",
-		"Addresses that sent requests without valid credentials in the last seconds.", float64(now.Sources))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
 	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.",
 		boolValue(now.Frozen))
@@ -61,9 +57,6 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	if u := now.Stored; u != nil {
 		out.gauge("muster_store_used_bytes", "Size of the embedded broker's streams.", float64(u.Used))
 		out.gauge("muster_store_limit_bytes", "Size limit of the embedded broker's streams.", float64(u.Limit))
-	}
-	if now.CRLBytes > 0 {
-		out.gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.", float64(now.CRLBytes))
 	}
 	if k := now.Certificates; k != nil {
 		const soon = "Live certificates that expire within this time; renewal is due after two " +

@@ -62,15 +62,12 @@ type List struct {
 	keys    map[Holder]*keyState // guarded by mu
 	sources map[netip.Prefix]int // guarded by mu: number of keys
 	tokens  map[jwt.TokenID]int  // guarded by mu: number of keys
-	removed int                  // guarded by mu: counts removals
 }
 
 // A keyState is an entry, or one that is being written.
 type keyState struct {
-	*Key              // without facts, names and reasons; as of the last request
-	stored  wire.Code // in the store; empty if the entry is due
-	kept    bool      // it is in the store
-	writing int       // writes in progress
+	*Key              // without facts, names and reasons; with its first source and token
+	stored  wire.Code // in the store; empty if the entry is not known to be there
 	written time.Time // last write of this process
 	unsaved int       // requests since then
 
@@ -119,7 +116,6 @@ func (ws *List) Note(ctx context.Context, w *Key, later bool, finish func()) (ag
 	s.Code, s.LastAsked = w.Code, asked
 	if due {
 		w.Asked, s.unsaved = s.unsaved, 0
-		s.writing++
 		s.written = now
 	}
 	ws.mu.Unlock()
@@ -158,34 +154,27 @@ func (s *keyState) isDue(w *Key, keys int, now time.Time) bool {
 	if s.stored != w.Code || s.FactsBytes != w.FactsBytes {
 		interval = minWrite
 	}
-	return !s.kept || now.Sub(s.written).Abs() >= interval
+	return s.stored == "" || now.Sub(s.written).Abs() >= interval
 }
 
-// enter returns the state of a key, which takes a place in the shares of its address and its token. A key that moved
-// keeps its old place if the new share is used up. The caller holds mu.
+// enter returns the state of a key. A new key takes a place in the shares of its address and its token, and keeps it.
+// The caller holds mu.
 func (ws *List) enter(w *Key) (*keyState, error) {
-	s := ws.keys[w.Holder()]
-	if s != nil && s.Source == w.Source && s.Token == w.Token {
+	if s := ws.keys[w.Holder()]; s != nil {
 		return s, nil
 	}
-	if s != nil {
-		ws.count(s.Key, -1)
-	}
-	err := ws.room(w)
-	switch {
-	case s == nil && err != nil:
+	if err := ws.room(w); err != nil {
 		return nil, err
-	case s == nil:
-		s = &keyState{Key: w.brief()}
-		ws.keys[w.Holder()] = s
-	case err == nil:
-		s.Source, s.Token = w.Source, w.Token
-		s.stored = ""
-	default:
-		w.Source, w.Token = s.Source, s.Token
 	}
-	ws.count(s.Key, 1)
-	return s, nil
+	return ws.add(w.brief()), nil
+}
+
+// The caller holds mu.
+func (ws *List) add(w *Key) *keyState {
+	s := &keyState{Key: w}
+	ws.keys[w.Holder()] = s
+	ws.count(w, 1)
+	return s
 }
 
 // Gone removes a key that was admitted; unless sure, only if this process knows it. Readers of the list remove the
@@ -231,9 +220,7 @@ func (ws *List) Len() int {
 func (ws *List) Read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	ws.mu.Lock()
-	began, removed := ws.now(), ws.removed
-	ws.mu.Unlock()
+	began := ws.now()
 	stored := make(map[Holder]*Key)
 	revisions := make(map[Holder]trust.Revision)
 	if err := ws.store.Waiters(ctx, "", func(w *Key, at trust.Revision) error {
@@ -244,22 +231,17 @@ func (ws *List) Read(ctx context.Context) error {
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.removed != removed {
-		return nil // the next reading is without the removed keys
-	}
 	for h, s := range ws.keys {
-		if stored[h] == nil && s.writing == 0 && s.written.Before(began) {
+		if stored[h] == nil && s.written.Before(began) {
 			ws.leave(h)
 		}
 	}
 	for h, w := range stored {
 		s := ws.keys[h]
 		if s == nil {
-			s = &keyState{Key: w}
-			ws.keys[h] = s
-			ws.count(w, 1)
+			s = ws.add(w) // if it was removed meanwhile, it leaves at the next reading
 		}
-		s.kept, s.LastAsked = true, later(s.LastAsked, w.LastAsked)
+		s.stored, s.LastAsked = w.Code, later(s.LastAsked, w.LastAsked)
 	}
 	for h, s := range ws.keys {
 		if began.Sub(s.LastAsked) >= GoneAfter && ws.crowded(s.Key) {
@@ -342,14 +324,13 @@ func (ws *List) finish(n note, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	s, h := n.state, n.waiter.Holder()
-	s.writing--
-	if err != nil {
-		s.unsaved += n.waiter.Asked
-	} else {
-		s.kept, s.stored, s.FactsBytes = true, n.waiter.Code, n.waiter.FactsBytes
-	}
-	if !s.kept && s.writing == 0 && ws.keys[h] == s {
+	switch {
+	case err == nil:
+		s.stored, s.FactsBytes = n.waiter.Code, n.waiter.FactsBytes
+	case s.stored == "" && ws.keys[h] == s:
 		ws.leave(h)
+	default:
+		s.unsaved += n.waiter.Asked
 	}
 }
 

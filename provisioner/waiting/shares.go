@@ -53,6 +53,5 @@ func (ws *List) leave(h Holder) {
 	if s := ws.keys[h]; s != nil {
 		ws.count(s.Key, -1)
 		delete(ws.keys, h)
-		ws.removed++
 	}
 }

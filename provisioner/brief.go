@@ -49,7 +49,7 @@ func (r *Record) Brief() Brief {
 		Agent:         r.Agent,
 		Facts:         r.Facts,
 		Cloned:        r.Cloned != nil,
-		Fault:         r.Fault.cause(),
+		Fault:         r.Fault.Text(),
 		Offered:       r.Next != nil,
 		Superseded:    len(r.Superseded) > 0,
 		FirstEnrolled: r.FirstEnrolledAt,

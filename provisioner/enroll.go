@@ -75,7 +75,6 @@ type findings struct {
 	decision   *policies.Decision
 	files      wire.Files
 	confirmed  *Issued // of a renewal: the offer that it confirms, or nil
-	faulted    *Record // of a renewal: the record if its fault changes, or nil
 
 	// Of a node that comes back in a recovery.
 	returning *Recovered
@@ -314,7 +313,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkNames(ctx); err != nil {
 		return nil, false, err
 	}
-	certificate, err := a.issue()
+	certificate, err := a.cfg.Authority.Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
 	if err != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
@@ -354,10 +353,6 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	a.records.kickSuperseded(a.record, next)
 	return a.enrolled(offer, certificate.Chain, a.files), true, nil
-}
-
-func (a *attempt) issue() (*ca.Certificate, error) {
-	return a.cfg.Authority.Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
 }
 
 func (a *attempt) classify(ctx context.Context) error {
@@ -500,11 +495,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		a.confirming = n
 	}
 	if a.reason.changesHands() {
-		n.OwnedSince, n.Cloned = now, nil
-	}
-	former := n.Fault
-	if n.Fault = a.faultAfter(former, now); n.Fault != former && a.renewal {
-		a.faulted = n
+		n.OwnedSince, n.Cloned, n.Fault = now, nil, nil
 	}
 	if a.returning != nil {
 		n.markRecovered(a.returning, a.former)

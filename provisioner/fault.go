@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -15,10 +14,8 @@ type Fault struct {
 	At    time.Time `json:"at"` // when it was first reported
 }
 
-// factsFault begins the cause if the node cannot send its facts.
-const factsFault = "facts: "
-
-func (f *Fault) cause() string {
+// Text returns the cause, or "" for nil.
+func (f *Fault) Text() string {
 	if f == nil {
 		return ""
 	}
@@ -36,7 +33,7 @@ func (p *Provisioner) NoteFault(ctx context.Context, id wire.Identity, serial, c
 		return
 	}
 	r, err := p.amend(ctx, id, serial, func(r *Record) bool {
-		if cause == r.Fault.cause() {
+		if cause == r.Fault.Text() {
 			return false
 		}
 		r.Fault = nil
@@ -45,15 +42,12 @@ func (p *Provisioner) NoteFault(ctx context.Context, id wire.Identity, serial, c
 		}
 		return true
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		p.cfg.Log.WarnContext(ctx, "fault not recorded", "node", id, "code", CodeOf(err), "err", err)
-	case r != nil:
-		p.reportFault(ctx, r)
 	}
-}
-
-func (p *Provisioner) reportFault(ctx context.Context, r *Record) {
+	if r == nil {
+		return
+	}
 	e := events.Event{
 		Type:    events.FaultEnded,
 		Time:    p.moment(),
@@ -67,18 +61,4 @@ func (p *Provisioner) reportFault(ctx context.Context, r *Record) {
 		p.cfg.Log.WarnContext(ctx, "node cannot renew as it should", "node", r.Identity, "err", e.Cause)
 	}
 	p.cfg.Emit(e)
-}
-
-// faultAfter returns the fault for the next record. Events report all faults; a renewal also shows those about facts.
-func (a *attempt) faultAfter(f *Fault, now time.Time) *Fault {
-	problem := a.request.FactsError
-	switch {
-	case a.reason.changesHands():
-		return nil
-	case a.renewal && problem != "" && f == nil:
-		return &Fault{Cause: events.FaultText(factsFault + problem), At: now}
-	case a.renewal && problem == "" && strings.HasPrefix(f.cause(), factsFault):
-		return nil
-	}
-	return f
 }

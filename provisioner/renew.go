@@ -54,9 +54,6 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
-	if a.faulted != nil && written {
-		p.reportFault(ctx, a.faulted)
-	}
 	a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil
 }

@@ -23,7 +23,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 	p, cfg := st.parts, &st.cfg
 	alarm := func(code wire.Code) func() error { return func() error { return st.alarms.Stands(code) } }
 	never := func() error { return nil }
-	all := []fleet.Feature{st.enrollmentFeature(ctx), st.calloutFeature(), fleet.NewFactsFeature(cfg.Fleet.Facts)}
+	all := []fleet.Feature{st.enrollmentFeature(ctx), st.calloutFeature()}
 	for _, f := range []struct {
 		name    string
 		enabled bool
@@ -34,6 +34,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 		{"broker", true, st.connected},
 		{"ca", true, st.Usable},
 		{"crl", true, st.crlFault},
+		{"facts", len(cfg.Fleet.Facts) > 0, never},
 		{"helper", p.helper != nil, p.helper.Check},
 		{"inputs", st.reports.recorder != nil, never},
 		{"policy", true, func() error { return cmp.Or(p.policy.Refused(), st.alarms.Stands(wire.CodePolicyFailed)) }},

@@ -3,8 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -25,11 +23,9 @@ const (
 
 // A Feature is a part of a provisioner as shown to operators. It holds no secret.
 type Feature struct {
-	Name         string            `json:"name"`
-	State        FeatureState      `json:"state"`
-	Reason       string            `json:"reason,omitempty"`       // cause of a failure or limitation
-	Settings     map[string]string `json:"settings,omitempty"`     // as configured
-	Capabilities []string          `json:"capabilities,omitempty"` // as found now
+	Name   string       `json:"name"`
+	State  FeatureState `json:"state"`
+	Reason string       `json:"reason,omitempty"` // cause of a failure or limitation
 }
 
 // ComponentSchema is the version of a [Component] in JSON.
@@ -134,16 +130,5 @@ func NewFeature(name string, err error) Feature {
 	if err != nil {
 		f.State, f.Reason = FeatureFailed, events.Cut(events.Scrub(err.Error()), maxReasonBytes)
 	}
-	return f
-}
-
-// NewFactsFeature returns the feature of the kept facts, disabled if there are none.
-func NewFactsFeature(names []string) Feature {
-	f := NewFeature("facts", nil)
-	if len(names) == 0 {
-		f.State = FeatureDisabled
-		return f
-	}
-	f.Settings = map[string]string{"kept": strings.Join(slices.Sorted(slices.Values(names)), ", ")}
 	return f
 }

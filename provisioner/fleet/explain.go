@@ -149,7 +149,7 @@ func (e *explainer) state(events []events.Event) {
 	case provisioner.StateRetired:
 		e.add("retired", "The name is free: the node was retired%s. The next node with this name is new.", ordered(r))
 	default:
-		e.unrecorded()
+		e.add("never_enrolled", "The node has never enrolled, or its record was lost.")
 	}
 	if r != nil && r.Fault != nil && e.State != provisioner.StateRevoked && e.State != provisioner.StateRetired {
 		e.fault(r)
@@ -158,19 +158,6 @@ func (e *explainer) state(events []events.Event) {
 		e.add("cloned", "Two live machines use the node's key: %s. This was noticed at %s.", r.Cloned.Text(),
 			stamp(r.Cloned.At)).Do = cloneRemedies()
 	}
-}
-
-func (e *explainer) unrecorded() {
-	i := slices.IndexFunc(e.Refusals, func(m HistoryItem) bool { return m.Kind == KeptOut })
-	if i < 0 {
-		e.add("never_enrolled", "The node has never enrolled.")
-		return
-	}
-	e.add("record_lost", "Certificate %s was issued to the node, but the store has no record of it, as after "+
-		"a restore of an older backup.",
-		e.Refusals[i].Serial).Do =
-		[]Action{{Text: "wait: after ten minutes of refusals the node enrolls again by itself, if its token is " +
-			"still valid"}}
 }
 
 func (e *explainer) enrolled(r *provisioner.Record) {

@@ -166,8 +166,8 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	if r.Cloned != nil && before.Cloned == nil {
 		add(Cloned, HistoryItem{Cause: r.Cloned.Text()})
 	}
-	if faultOf(r) != faultOf(before) {
-		add(Faulty, HistoryItem{Cause: faultOf(r)})
+	if fault := r.Fault.Text(); fault != before.Fault.Text() {
+		add(Faulty, HistoryItem{Cause: fault})
 	}
 	if r.State != before.State && r.Operator != nil {
 		switch r.State {
@@ -185,13 +185,6 @@ func serialOf(i *provisioner.Issued) string {
 		return ""
 	}
 	return i.Serial
-}
-
-func faultOf(r *provisioner.Record) string {
-	if r.Fault == nil {
-		return ""
-	}
-	return r.Fault.Cause
 }
 
 func digestOf(i *provisioner.Issued) string {

@@ -91,8 +91,7 @@ func (x *Index) Run(ctx context.Context) error {
 	began := time.Now()
 	current := sync.OnceFunc(func() {
 		close(x.current)
-		x.logger.InfoContext(ctx, "all nodes are in the index",
-			"nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
+		x.logger.InfoContext(ctx, "all nodes are in the index", "elapsed", time.Since(began).Round(time.Millisecond))
 	})
 	g.Go(func() error {
 		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) {
@@ -129,17 +128,6 @@ func (x *Index) notRead() error {
 		return fmt.Errorf("%w: %w", ErrIncomplete, x.lost)
 	}
 	return ErrReading
-}
-
-func (x *Index) known() (n int) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for i := range x.nodes {
-		if x.nodes[i].recorded() {
-			n++
-		}
-	}
-	return n
 }
 
 // take adds a record. If it cannot be read, the index keeps the node's last state.

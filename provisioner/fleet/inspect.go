@@ -99,14 +99,16 @@ var ErrHeard = errors.New("the node may be active")
 // Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, [ErrReading] or
 // [ErrIncomplete].
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
-	last, begun, err := x.index.lastHeard(ctx, id)
-	switch {
-	case err != nil:
+	if err := x.index.wait(ctx, x.index.current, x.index.heard); err != nil {
 		return err
-	case !last.Before(since):
-		return fmt.Errorf("%w: it was last seen at %s", ErrHeard, stamp(last))
-	case !since.After(begun):
-		return notKept(begun)
+	}
+	x.index.mu.RLock()
+	defer x.index.mu.RUnlock()
+	if n := x.index.find(id); n != nil && !instant(x.index.heardOf(n)).Before(since) {
+		return fmt.Errorf("%w: it was last seen at %s", ErrHeard, stamp(instant(x.index.heardOf(n))))
+	}
+	if !since.After(x.index.since) {
+		return notKept(x.index.since)
 	}
 	return nil
 }
@@ -114,20 +116,6 @@ func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Ti
 // notKept means that times before since are not known. The stream of these times begins anew after a loss or a restore.
 func notKept(since time.Time) error {
 	return fmt.Errorf("%w: the times at which nodes were seen are kept only since %s", ErrHeard, stamp(since))
-}
-
-// lastHeard returns the time at which a node was last seen, zero for never, and the time since when such times are
-// kept.
-func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun time.Time, err error) {
-	if err := x.wait(ctx, x.current, x.heard); err != nil {
-		return last, begun, err
-	}
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if n := x.find(id); n != nil {
-		last = instant(x.heardOf(n))
-	}
-	return last, x.since, nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

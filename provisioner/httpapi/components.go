@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"maps"
 	"net/http"
 
 	"muster/provisioner/fleet"
@@ -48,15 +47,13 @@ func componentRoutes(s *Server) {
 	get(s, viewer, "/v2/features", func(*http.Request) (map[string]V2Feature, error) {
 		all := map[string]V2Feature{}
 		for _, f := range self() {
-			v := V2Feature{
+			all[f.Name] = V2Feature{
 				HTTPS:        s.https != nil,
 				Settings:     map[string]string{},
 				State:        f.State,
-				Capabilities: append([]string{}, f.Capabilities...),
+				Capabilities: []string{},
 				Reason:       f.Reason,
 			}
-			maps.Copy(v.Settings, f.Settings)
-			all[f.Name] = v
 		}
 		return all, nil
 	})

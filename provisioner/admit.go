@@ -170,5 +170,6 @@ const watchEvery = 200 * time.Millisecond
 func (w *watcher) watchViews(ctx context.Context) {
 	w.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, w.Fresh())
 	w.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, w.unread.Err())
+	w.cfg.Alarms.Set(ctx, wire.CodePolicyFailed, w.policyFailed())
 	w.watchAllowsAll(ctx)
 }

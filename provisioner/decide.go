@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -23,11 +24,10 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			a.policy.failed(ctx, a.cfg.Alarms, asked, err)
+			a.policy.Store(&policyFailure{asked, time.Now(), err})
 		}
 		return refuse(node, wire.CodePolicyFailed, err)
 	}
-	a.policy.decided(ctx, a.cfg.Alarms, d.Digest)
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,

@@ -1,16 +1,13 @@
 package provisioner
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
-	"muster/provisioner/events"
 )
 
 func storeCode(err error) wire.Code {
@@ -45,29 +42,20 @@ func (a *attempt) checkStorage() error {
 // The alarm stays this long, or a policy that fails for some requests would raise it with each.
 const policyQuiet = time.Minute
 
-// policyHealth clears the policy's alarm once the policy has changed or has not failed for [policyQuiet].
-type policyHealth struct {
-	last atomic.Pointer[policyFailure] // nil while healthy, so that this needs no lock
-}
-
+// A policyFailure is the last failure of the policy with this digest.
 type policyFailure struct {
 	digest string
 	at     time.Time
+	err    error
 }
 
-func (h *policyHealth) failed(ctx context.Context, alarms *events.Alarms, digest string, err error) {
-	h.last.Store(&policyFailure{digest, time.Now()})
-	alarms.Raise(ctx, wire.CodePolicyFailed, err)
-}
-
-func (h *policyHealth) decided(ctx context.Context, alarms *events.Alarms, digest string) {
-	f := h.last.Load()
-	if f == nil || digest == f.digest && time.Since(f.at) < policyQuiet {
-		return
+// policyFailed returns the cause of [wire.CodePolicyFailed], or nil.
+func (w *watcher) policyFailed() error {
+	f := w.policy.Load()
+	if f == nil || f.digest != w.cfg.Policy.Digest() || time.Since(f.at) > policyQuiet {
+		return nil
 	}
-	if h.last.CompareAndSwap(f, nil) {
-		alarms.Clear(ctx, wire.CodePolicyFailed)
-	}
+	return f.err
 }
 
 func issueCode(err error) wire.Code {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/provisioner/waiting"
@@ -156,7 +157,7 @@ type Provisioner struct {
 	quotas quotas
 	uses   *trust.Uses
 	noted  sync.Map // of jwt.TokenID to *trust.TokenInfo: see TokensInUse
-	policy policyHealth
+	policy atomic.Pointer[policyFailure]
 	recent recentOffers
 	boots  boots
 	shown  *facts.Finder

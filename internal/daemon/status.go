@@ -120,16 +120,12 @@ func (st status) state() metrics.State {
 		Alarms:        st.alarms.Standing(),
 		AuthorityEnds: st.parts.authority.NotAfter(),
 		Webhooks:      st.webhooks.List(),
-		StoreUp:       st.Store() != nil && st.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if x := st.live.nodes.Load(); x != nil {
 		now.Certificates, _ = x.Summary(st.opts.Now()) // nil until the records are read
 	}
 	if s := st.Store(); s != nil {
 		now.EventsDropped = s.Lost()
-	}
-	if o := st.live.orders.Load(); o != nil {
-		now.Frozen, now.Paused = o.Recovery.Frozen(), len(o.Pauses.List())
 	}
 	if u := st.monitor.used.Load(); u != nil { // else external, or alarmed
 		now.Stored = &metrics.Stored{Used: u.Stored, Limit: u.Limit}

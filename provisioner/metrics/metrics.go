@@ -33,7 +33,6 @@ type Metrics struct {
 	enrollments   map[provisioner.Reason]prometheus.Counter
 	renewals      prometheus.Counter
 	confirmations prometheus.Counter
-	repeated      []prometheus.Counter // by RequestKind
 	refusals      map[wire.Code]prometheus.Counter
 	attempts      map[wire.Code]prometheus.Counter
 	connections   map[wire.Code]prometheus.Counter
@@ -66,11 +65,6 @@ func New(version string, state func() State) *Metrics {
 	m.renewals = m.counter("muster_renewals_total", "Certificates put on record for nodes that renewed.")
 	m.confirmations = m.counter("muster_confirmations_total",
 		"Confirmations by nodes that certificate and configuration are on their disks.")
-	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.",
-		"request")
-	for _, k := range provisioner.RequestKinds {
-		m.repeated = append(m.repeated, repeated.WithLabelValues(k))
-	}
 	m.refusals = m.codes("muster_refusals_total", "Refused requests with a valid token or certificate.")
 	m.attempts = m.codes("muster_attempts_refused_total", "Refused requests without valid credentials.")
 	m.connections = m.codes("muster_connections_refused_total",
@@ -145,10 +139,8 @@ func (m *Metrics) Event(e events.Event) {
 	if e.LeftOut > 0 {
 		m.unreported.Add(float64(e.LeftOut))
 	}
-	kind, answered := requestOf[e.Type]
 	switch {
-	case answered && e.Repeated:
-		m.repeated[kind].Add(float64(1 + e.LeftOut))
+	case e.Repeated:
 	case e.Type == events.Enrolled:
 		count(m.enrollments, provisioner.Reason(e.Reason))
 	case e.Type == events.Renewed:
@@ -158,12 +150,6 @@ func (m *Metrics) Event(e events.Event) {
 	case e.Type == events.Cloned:
 		m.cloned.Inc()
 	}
-}
-
-var requestOf = map[events.Type]provisioner.RequestKind{
-	events.Enrolled:    provisioner.RequestEnroll,
-	events.Renewed:     provisioner.RequestRenew,
-	events.Provisioned: provisioner.RequestConfirm,
 }
 
 func count[V ~string](counters map[V]prometheus.Counter, value V) {

@@ -62,7 +62,6 @@ func TestRequestsAreCountedByOutcome(t *testing.T) {
 		`muster_enrollments_total{reason="new"} 1`, `muster_enrollments_total{reason="replay"} 0`,
 		`muster_enrollments_total{reason="other"} 1`,
 		`muster_renewals_total 1`, `muster_confirmations_total 1`,
-		`muster_repeated_answers_total{request="enroll"} 1`, `muster_repeated_answers_total{request="confirm"} 1`,
 		`muster_attempts_unreported_total 41`, `muster_refusals_total{code="denied"} 1`,
 		`muster_refusals_total{code="token_invalid"} 0`,
 		`muster_refusals_total{code="other"} 1`, `muster_attempts_refused_total{code="token_invalid"} 1`,
@@ -87,13 +86,12 @@ func TestStateIsReadAtTheScrape(t *testing.T) {
 	}
 	c := fleet.Summary{Live: 3, Day: 1, Week: 2, Expired: 2}
 	state <- metrics.State{
-		InHand: 3, StoreUp: true, EventsDropped: 7, Frozen: true, Paused: 2, AuthorityEnds: now,
+		InHand: 3, EventsDropped: 7, AuthorityEnds: now,
 		Alarms: []events.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9},
 		Certificates: &c,
 	}
 	want(t, scrape(t, m),
-		"muster_requests_in_hand 3", "muster_store_up 1", "muster_events_dropped_total 7",
-		"muster_tokens_frozen 1", "muster_enrollment_paused 2",
+		"muster_requests_in_hand 3", "muster_events_dropped_total 7",
 		"muster_authority_not_after_timestamp_seconds 1.8e+09", `muster_alarm_standing{code="storage_low"} 1`,
 		`muster_alarm_standing{code="clock_behind"} 0`,
 		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_certificates_live 3",

@@ -14,10 +14,7 @@ import (
 type State struct {
 	InHand        int64          // requests in progress
 	Alarms        []events.Alarm // active
-	StoreUp       bool           // the store can be written
 	EventsDropped uint64         // since the start
-	Paused        int            // active pauses
-	Frozen        bool           // a recovery has frozen limited tokens
 	AuthorityEnds time.Time      // end of the issuing authority; zero is unknown
 	Stored        *Stored
 	Certificates  *fleet.Summary
@@ -36,15 +33,13 @@ func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), scrape{c}
 	out.gauge("muster_requests_in_hand", "Requests in progress.", float64(now.InHand))
-	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
-	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.",
-		boolValue(now.Frozen))
-	out.gauge("muster_enrollment_paused", "Active pauses of enrollment, of the installation or of sites.",
-		float64(now.Paused))
 	out.counter("muster_events_dropped_total", "Events lost because the broker did not accept them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {
-		stands := slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code })
-		out.gauge("muster_alarm_standing", "1 while the alarm is active: an operator must act.", boolValue(stands),
+		stands := 0.0
+		if slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code }) {
+			stands = 1
+		}
+		out.gauge("muster_alarm_standing", "1 while the alarm is active: an operator must act.", stands,
 			label{"code", string(code)})
 	}
 	if !now.AuthorityEnds.IsZero() {
@@ -100,11 +95,4 @@ func (l scrape) webhook(w *events.Webhook) {
 			"seconds.", float64(w.Waiting), which)
 	l.gauge("muster_webhook_lag_seconds", "Age of the event that was tried last; 0 if none waits.", w.Lag.Seconds(),
 		which)
-}
-
-func boolValue(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -24,34 +24,21 @@ func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 
 // LoadAuthority reads the authority and the previous ones, whose keys may be missing.
 func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Authority, error) {
-	var errs []error
-	note := func(err error) {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	root, err := ReadCertificate(cfg.CA.Root)
-	note(err)
-	issuing, err := ReadCertificate(cfg.CA.Certificate)
-	note(err)
-	key, err := keys.Signer(cfg.CA.Key)
-	note(err)
-	var previous []ca.Previous
-	for _, p := range cfg.CA.Previous {
-		read, err := p.Read()
-		note(err)
+	present, previous, err := cfg.ReadAuthorities()
+	key, unread := keys.Signer(cfg.CA.Key)
+	err = errors.Join(err, unread)
+	for i, p := range cfg.CA.Previous {
 		if p.Key != "" {
-			read.Key, err = keys.Signer(p.Key)
-			note(err)
+			previous[i].Key, unread = keys.Signer(p.Key)
+			err = errors.Join(err, unread)
 		}
-		previous = append(previous, read)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err != nil {
+		return nil, err
 	}
 	authority, err := ca.New(ca.Config{
-		Root:        root,
-		Issuing:     issuing,
+		Root:        present.Root,
+		Issuing:     present.Issuing,
 		Key:         key,
 		TrustDomain: cfg.TrustDomain,
 		Previous:    previous,
@@ -68,8 +55,18 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 	return authority, nil
 }
 
-// Read reads the certificates of a previous authority.
-func (p *PreviousConfig) Read() (read ca.Previous, err error) {
+// ReadAuthorities reads the certificates of all authorities, but no key.
+func (c *Config) ReadAuthorities() (present ca.Previous, previous []ca.Previous, err error) {
+	present, err = (&PreviousConfig{Root: c.CA.Root, Certificate: c.CA.Certificate}).read()
+	for _, p := range c.CA.Previous {
+		read, unread := p.read()
+		err = errors.Join(err, unread)
+		previous = append(previous, read)
+	}
+	return present, previous, err
+}
+
+func (p *PreviousConfig) read() (read ca.Previous, err error) {
 	var errs [3]error
 	read.Root, errs[0] = ReadCertificate(p.Root)
 	read.Issuing, errs[1] = ReadCertificate(p.Certificate)

@@ -14,7 +14,6 @@ const rolloverInterval = 24 * time.Hour
 // watchAuthorities tells operators when to remove a previous authority.
 func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	if len(d.cfg.CA.Previous) == 0 {
-		<-ctx.Done()
 		return nil
 	}
 	return every(ctx, rolloverInterval, func() {
@@ -25,15 +24,22 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 			}
 			return
 		}
-		for _, i := range d.parts.authority.Issuers()[1:] {
-			if n := live[i.KeyID]; n > 0 {
-				d.opts.Log.InfoContext(ctx, "previous certificate authority is still needed", "authority", i.Name,
-					"issuer", i.KeyID, "live", n)
+		root := ""
+		for _, c := range d.parts.authority.Certificates() {
+			if c.What == "root" {
+				root = c.Fingerprint
+			}
+			if c.Authority == "present" || c.What != "issuing" {
 				continue
 			}
-			d.opts.Log.InfoContext(ctx, "previous certificate authority has no live certificate", "authority", i.Name,
-				"issuer", i.KeyID,
-				"remedy", "take its lines out of ca.previous once no token in use pins its root, sha256 "+i.Fingerprint)
+			if n := live[c.KeyID]; n > 0 {
+				d.opts.Log.InfoContext(ctx, "previous certificate authority is still needed", "authority", c.Name,
+					"issuer", c.KeyID, "live", n)
+				continue
+			}
+			d.opts.Log.InfoContext(ctx, "previous certificate authority has no live certificate", "authority", c.Name,
+				"issuer", c.KeyID,
+				"remedy", "take its lines out of ca.previous once no token in use pins its root, sha256 "+root)
 		}
 	})
 }

@@ -1,8 +1,6 @@
 package setup
 
 import (
-	"errors"
-
 	"muster/internal/daemon"
 	"muster/provisioner/ca"
 )
@@ -14,13 +12,7 @@ func ReadAuthorities(path string) ([]ca.CertificateInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	present, err := (&daemon.PreviousConfig{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate}).Read()
-	var previous []ca.Previous
-	for _, p := range cfg.CA.Previous {
-		read, unread := p.Read()
-		err = errors.Join(err, unread)
-		previous = append(previous, read)
-	}
+	present, previous, err := cfg.ReadAuthorities()
 	if err != nil {
 		return nil, err
 	}

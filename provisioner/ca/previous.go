@@ -30,13 +30,6 @@ type Previous struct {
 	Key crypto.Signer
 }
 
-// An Issuer is the present or a previous authority.
-type Issuer struct {
-	KeyID       string // lower-case hex subject key identifier of the issuing certificate
-	Name        string // its common name
-	Fingerprint string // of its root; see [Authority.Fingerprint]
-}
-
 type trust struct {
 	roots         *x509.CertPool // never handed out
 	intermediates *x509.CertPool // never handed out
@@ -125,23 +118,6 @@ func (cfg *Config) newTrust() trust {
 	}
 	t.rootsPEM, t.trustPEM, t.chainPEM = roots.String(), roots.String()+cross.String(), chain.String()
 	return t
-}
-
-// Issuers returns the present issuer, then the previous ones.
-func (a *Authority) Issuers() []Issuer {
-	all := []Issuer{describe(a.cfg.Root, a.cfg.Issuing)}
-	for _, p := range a.cfg.Previous {
-		all = append(all, describe(p.Root, p.Issuing))
-	}
-	return all
-}
-
-func describe(root, issuing *x509.Certificate) Issuer {
-	return Issuer{
-		KeyID:       keyID(issuing),
-		Name:        issuing.Subject.CommonName,
-		Fingerprint: certificateFingerprint(root.Raw),
-	}
 }
 
 // IssuerOf returns the key id of a recorded certificate's issuer, or "" if unknown.

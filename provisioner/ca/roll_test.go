@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/elliptic"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -171,13 +172,8 @@ func TestPreviousAuthorityIsTrusted(t *testing.T) {
 	a := newAuthority(t, after(noon, rolled, previous(old, rolled)))
 	before := authority(t, nil)
 	issued, leaf := issue(t, before, nodeRequest(t, "web1.example.net"))
-	issuers := a.Issuers()
-	if len(issuers) != 2 || issuers[0].KeyID == issuers[1].KeyID ||
-		issuers[0].Fingerprint != rolled.Fingerprint || issuers[1].Fingerprint != old.Fingerprint {
-		t.Fatalf("Issuers = %+v", issuers)
-	}
-	if got := a.IssuerOf(issued.DER); got != issuers[1].KeyID {
-		t.Errorf("IssuerOf = %q, want %q", got, issuers[1].KeyID)
+	if got, want := a.IssuerOf(issued.DER), hex.EncodeToString(old.Issuing.SubjectKeyId); got != want {
+		t.Errorf("IssuerOf = %q, want %q", got, want)
 	}
 	if got := a.IssuerOf([]byte("no certificate")); got != "" {
 		t.Errorf("IssuerOf nothing = %q", got)

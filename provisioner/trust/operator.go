@@ -52,7 +52,7 @@ type OperatorEntry struct {
 	Key    []byte       `json:"key"` // SubjectPublicKeyInfo, DER
 	Serial string       `json:"serial,omitempty"`
 	Ends   time.Time    `json:"ends,omitzero"`    // of the certificate
-	Issuer string       `json:"issuer,omitempty"` // of the certificate: [ca.Issuer].KeyID
+	Issuer string       `json:"issuer,omitempty"` // of the certificate: [ca.CertificateInfo].KeyID
 	By     string       `json:"by"`
 	Why    string       `json:"why,omitempty"`
 	At     time.Time    `json:"at"`

@@ -26,9 +26,9 @@ const (
 )
 
 type answered struct {
-	span               int64 // number since 1970
-	enrolled, renewals int
-	refused            map[wire.Code]int
+	span    int64 // number since 1970
+	done    map[provisioner.RequestKind]int
+	refused map[wire.Code]int
 }
 
 func newActivity(m *metrics.Metrics) *activity { return &activity{Metrics: m, now: time.Now} }
@@ -42,13 +42,7 @@ func (a *activity) Done(k provisioner.RequestKind, d time.Duration, refused wire
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.slot()
-	switch k {
-	case provisioner.RequestEnroll:
-		s.enrolled++
-	case provisioner.RequestRenew:
-		s.renewals++
-	}
+	a.slot().done[k]++
 }
 
 // Rejected implements [provisioner.Meter].
@@ -78,7 +72,7 @@ func (a *activity) slot() *answered {
 	span := a.now().Unix() / slotSeconds
 	s := &a.slots[span%slots]
 	if s.span != span || s.refused == nil {
-		*s = answered{span: span, refused: make(map[wire.Code]int)}
+		*s = answered{span: span, done: make(map[provisioner.RequestKind]int), refused: make(map[wire.Code]int)}
 	}
 	return s
 }
@@ -97,8 +91,8 @@ func (a *activity) recent() *fleet.Activity {
 			sum.Refused[c] += n
 		}
 		if ago < 60/slotSeconds {
-			sum.Enrolled += s.enrolled
-			sum.Renewed += s.renewals
+			sum.Enrolled += s.done[provisioner.RequestEnroll]
+			sum.Renewed += s.done[provisioner.RequestRenew]
 		}
 	}
 	return sum

@@ -88,14 +88,7 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	if a.path != "" {
 		return a, a.load()
 	}
-	a.own = &ownCertificate{
-		what:      "API",
-		key:       p256,
-		request:   cfg.apiRequest(),
-		authority: authority,
-		now:       opts.Now,
-		log:       opts.Log,
-	}
+	a.own = newOwnCertificate("API", cfg.apiRequest(), p256, authority, opts)
 	shown, err := a.own.issue()
 	if errors.Is(err, ca.ErrAuthority) { // Run reports it, as for the broker
 		return a, nil

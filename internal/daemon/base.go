@@ -84,22 +84,8 @@ func (b *base) Operator() *provisioner.Provisioner { return b.live.provisioner.L
 // Orders is nil before the daemon serves.
 func (b *base) Orders() *operate.Orders { return b.live.orders.Load() }
 
-func (b *base) journalFailed() error {
-	if f := b.live.followers.Load(); f != nil {
-		return f.journal.Err()
-	}
-	return nil
-}
-
 // Alarms returns the alarms, oldest first.
 func (b *base) Alarms() []events.Alarm { return b.alarms.Standing() }
-
-func (b *base) paused() error {
-	if o := b.live.orders.Load(); o != nil {
-		return o.Pauses.Standing()
-	}
-	return nil
-}
 
 // faultOf returns what a node on record cannot renew for, or "".
 func (b *base) faultOf(id wire.Identity) string {
@@ -108,18 +94,4 @@ func (b *base) faultOf(id wire.Identity) string {
 		return n.Fault
 	}
 	return ""
-}
-
-func (b *base) nodesFaulty() error {
-	if x := b.live.nodes.Load(); x != nil {
-		return x.Faulty(b.opts.Now())
-	}
-	return nil
-}
-
-func (b *base) inRecovery() error {
-	if p := b.live.provisioner.Load(); p != nil {
-		return p.Gate.RecoveryAlarm()
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -222,7 +221,7 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 	}
 	defer l.reportWait(ctx)()
 	open := func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, cfg) }
-	s, err := AwaitStore(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
+	s, err := AwaitStore(ctx, open, store.ErrInstallation, store.ErrNoWatermark)
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrDamaged) && ctx.Err() == nil {
 		err = fmt.Errorf("the store did not answer within %v: most of its servers must run and reach each other: %s",
 			storeStartTimeout, l.external.Answers(ctx))
@@ -243,18 +242,13 @@ func (l *link) reportWait(ctx context.Context) (stop func()) {
 }
 
 // AwaitStore calls use each second until it succeeds, fails with a final error, or a minute has passed.
-func AwaitStore[T any](
-	ctx context.Context, log *slog.Logger, use func(context.Context) (T, error), final ...error,
-) (T, error) {
+func AwaitStore[T any](ctx context.Context, use func(context.Context) (T, error), final ...error) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
 	for {
 		v, err := use(ctx)
 		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return v, err
-		}
-		if ctx.Err() == nil {
-			log.WarnContext(ctx, "store not ready, retrying", "err", err)
 		}
 		if !sleep(ctx, time.Second) {
 			return v, err

@@ -34,6 +34,25 @@ type ownCertificate struct {
 	until time.Time // end of the last one
 }
 
+func newOwnCertificate(what string, r ca.Request, key func() (crypto.Signer, error), authority *ca.Authority,
+	opts Options) *ownCertificate {
+	return &ownCertificate{
+		what:      what,
+		request:   r,
+		key:       key,
+		authority: authority,
+		now:       opts.Now,
+		log:       opts.Log,
+	}
+}
+
+// due reports whether there is no certificate yet, or the last one is to be replaced. A certificate issued while the
+// clock was ahead is not valid yet.
+func (c *ownCertificate) due() bool {
+	now := c.now()
+	return !now.Before(c.renew) || now.Before(c.from)
+}
+
 // issue is not safe for concurrent use. The error wraps [ca.ErrAuthority] if the authority cannot issue.
 func (c *ownCertificate) issue() (tls.Certificate, error) {
 	key, err := c.key()
@@ -94,8 +113,7 @@ func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) er
 			return nil
 		case <-look.C:
 		}
-		// A certificate issued while the clock was ahead is not valid yet.
-		if now := c.now(); now.Before(c.renew) && !now.Before(c.from) {
+		if !c.due() {
 			continue
 		}
 		certificate, err := c.issue()

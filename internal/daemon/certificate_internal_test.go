@@ -54,14 +54,8 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", conffile.Span(life)
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
-	return &ownCertificate{
-		what:      "broker",
-		key:       p256,
-		request:   cfg.ownRequest(),
-		authority: authority,
-		now:       clock,
-		log:       slog.New(slog.DiscardHandler),
-	}, authority.Roots()
+	opts := Options{Now: clock, Log: slog.New(slog.DiscardHandler)}
+	return newOwnCertificate("broker", cfg.ownRequest(), p256, authority, opts), authority.Roots()
 }
 
 // leafOf checks that a node would accept the certificate now, and returns its leaf.

@@ -375,10 +375,16 @@ func (c *Config) resolve(path string) {
 }
 
 // ReadConfig reads and validates a configuration file.
-func ReadConfig(path string) (Config, error) {
+func ReadConfig(path string) (Config, error) { return readConfig(path, nil) }
+
+// readConfig is ReadConfig, but edit, if not nil, first changes the configuration.
+func readConfig(path string, edit func(*Config)) (Config, error) {
 	cfg, err := readUnchecked(path)
 	if err != nil {
 		return Config{}, err
+	}
+	if edit != nil {
+		edit(&cfg)
 	}
 	if err := cfg.Validate(); err != nil {
 		return Config{}, conffile.Prefix(path, err)

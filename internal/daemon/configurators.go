@@ -223,38 +223,20 @@ func helperMessage(msg string) error {
 	return fmt.Errorf("helper: %s", msg)
 }
 
-// presented returns the claims of the token; in a preview, those that policies see.
-func presented(s provisioner.Subject) *jwt.Claims {
-	if s.Verified != nil {
-		return &s.Verified.Claims
-	}
-	c := &jwt.Claims{
-		Secure:       s.Token.Secure,
-		Brokers:      strings.Join(s.Token.URLs, ","),
-		SRVDomain:    s.Token.SRVDomain,
-		Default:      s.Token.Default,
-		Organization: s.Token.Org,
-		Purpose:      jwt.Purpose,
-		Issuer:       s.Token.Issuer,
-		Subject:      jwt.Purpose,
-		IssuedAt:     s.Token.IssuedAt,
-		ExpiresAt:    s.Token.ExpiresAt,
-	}
-	_ = json.Unmarshal(s.Token.Extensions, &c.Extensions) // an input with other extensions is not from a token
-	return c
-}
-
-// choriaClaims leaves out secrets.
+// choriaClaims leaves out secrets. In a preview, it has the claims that policies see.
 func choriaClaims(s provisioner.Subject) map[string]any {
-	t := presented(s)
-	m := map[string]any{
-		"chs": t.Secure, "chu": strings.Join(t.URLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default,
-		"chrd": t.Registration, "chf": t.Facts,
-		"chusr": t.Username, "ou": t.Organization, "v2": t.ProtocolV2, "update": t.AllowUpdate, "purpose": t.Purpose,
-		"extensions": t.Extensions, "iss": t.Issuer, "sub": t.Subject, "jti": t.JTI,
+	in, t := s.Token, &jwt.Claims{Purpose: jwt.Purpose, Subject: jwt.Purpose}
+	if s.Verified != nil {
+		t = &s.Verified.Claims
 	}
-	for name, at := range map[string]int64{"iat": t.IssuedAt.Unix(), "nbf": t.NotBefore.Unix(),
-		"exp": t.ExpiresAt.Unix()} {
+	m := map[string]any{
+		"chs": in.Secure, "chu": strings.Join(in.URLs, ","), "chsrv": in.SRVDomain, "chpd": in.Default,
+		"chrd": t.Registration, "chf": t.Facts,
+		"chusr": t.Username, "ou": in.Org, "v2": t.ProtocolV2, "update": t.AllowUpdate, "purpose": t.Purpose,
+		"extensions": in.Extensions, "iss": in.Issuer, "sub": t.Subject, "jti": t.JTI,
+	}
+	for name, at := range map[string]int64{"iat": in.IssuedAt.Unix(), "nbf": t.NotBefore.Unix(),
+		"exp": in.ExpiresAt.Unix()} {
 		if at > 0 { // the zero time is negative
 			m[name] = at
 		}

@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"muster/internal/conffile"
 	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -99,15 +100,9 @@ func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, op
 
 // LoadWith is Load, but edit first changes the configuration.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
-	cfg, err := readUnchecked(path)
+	cfg, err := readConfig(path, edit)
 	if err != nil {
 		return nil, err
-	}
-	if edit != nil {
-		edit(&cfg)
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, conffile.Prefix(path, err)
 	}
 	return New(cfg, opts)
 }
@@ -227,10 +222,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 func (d *Daemon) startBroker(ctx context.Context) error {
 	err := d.cfg.checkMounted()
 	if err == nil && d.broker.external == nil {
-		err = checkRestored(d.cfg.StoreDir())
-	}
-	if err == nil && d.broker.external == nil {
-		err = disk.NeedRoom(d.cfg.StoreDir(), broker.StartRoom)
+		err = cmp.Or(checkRestored(d.cfg.StoreDir()), disk.NeedRoom(d.cfg.StoreDir(), broker.StartRoom))
 	}
 	if err == nil {
 		err = startError(d.broker.Start(ctx))
@@ -373,13 +365,9 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 
 // NeedsOperator reports whether a restart cannot cure the error of [Daemon.Run].
 func NeedsOperator(err error) bool {
-	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign,
-		store.ErrInstallation, store.ErrHalfRestored, store.ErrDamaged} {
-		if errors.Is(err, fixed) {
-			return true
-		}
-	}
-	return false
+	lasting := []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign,
+		store.ErrInstallation, store.ErrHalfRestored, store.ErrDamaged}
+	return slices.ContainsFunc(lasting, func(e error) bool { return errors.Is(err, e) })
 }
 
 // logWritten is for `muster bench`, which reads the number of writes.

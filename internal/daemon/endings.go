@@ -35,8 +35,8 @@ func (e *endings) add(within time.Duration, from, to time.Time, what, remedy str
 }
 
 // EndsSoon returns a line for each authority that ends sooner than its certificates would, and for each signer,
-// operator's certificate, token in use and certificate of API or broker that ends within 30 days. Nil: there is none.
-// Before the daemon serves, only files are known.
+// operator's certificate and token in use that ends within 30 days. Nil: there is none. Before the daemon serves, only
+// files are known.
 func (b *base) EndsSoon() error {
 	e := &endings{now: b.opts.Now()}
 	e.addAuthorities(b.parts.authority, time.Duration(b.cfg.Certificates.MaxLifetime))
@@ -45,19 +45,6 @@ func (b *base) EndsSoon() error {
 	} else {
 		for _, s := range b.parts.signers {
 			e.addSigner(s.Name, s.NotBefore, s.NotAfter)
-		}
-	}
-	if a := b.parts.api; a != nil && a.own == nil {
-		if leaf, err := a.leaf(); err == nil { // else it is the API's fault
-			e.add(endsSoon, leaf.NotBefore, leaf.NotAfter, "the certificate "+a.path,
-				"replace it; the API reads the file for each connection")
-		}
-	}
-	if conn := b.live.conn.Load(); conn != nil && b.cfg.Broker.URL != "" {
-		if state, err := conn.TLSConnectionState(); err == nil && len(state.PeerCertificates) > 0 {
-			leaf := state.PeerCertificates[0]
-			e.add(endsSoon, leaf.NotBefore, leaf.NotAfter, "the certificate of broker "+conn.ConnectedServerName(),
-				"`muster broker certificate` makes another")
 		}
 	}
 	if len(e.lines) == 0 {

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"muster/internal/seal"
@@ -79,9 +78,7 @@ func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	})
 	switch {
 	case errors.Is(err, seal.ErrUnknownKey):
-		err = fmt.Errorf(
-			"%w; seal.keys has %s: sign tokens for the seal.pub of one of these, or restore the former key", err,
-			g.sealKeyIDs())
+		err = fmt.Errorf("%w: sign tokens for the present seal.pub, or restore the former key to seal.keys", err)
 	case errors.Is(err, seal.ErrProof):
 		err = fmt.Errorf("%w: it was recorded and replayed", err)
 	}
@@ -89,14 +86,6 @@ func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 		return "", &broker.Denied{Code: wire.CodeSealedInvalid, Err: err}
 	}
 	return text, nil
-}
-
-func (g *gate) sealKeyIDs() string {
-	var ids []string
-	for _, k := range g.parts.sealKeys {
-		ids = append(ids, k.Public().ID())
-	}
-	return strings.Join(ids, ", ")
 }
 
 func (g *gate) admitNode(ctx context.Context, id wire.Identity, c broker.Certificate) error {

@@ -3,9 +3,11 @@ package daemon
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"muster/internal/inputfile"
 )
@@ -23,21 +25,18 @@ func (c *Config) judge(path string) error {
 	return err
 }
 
-// judgeFiles judges all files but policies, which are judged whenever they are read. A directory of several files is
-// reported once.
+// judgeFiles judges all files but policies, which are judged whenever they are read.
 func (c *Config) judgeFiles() []error {
-	var errs []error
-	seen := make(map[string]bool)
+	unsafe := make(map[string]error) // by text: a directory of several files is reported once
 	for _, path := range append(c.files(), &c.path) {
 		if *path == "" {
 			continue
 		}
-		if err := c.judge(*path); err != nil && !seen[err.Error()] {
-			seen[err.Error()] = true
-			errs = append(errs, err)
+		if err := c.judge(*path); err != nil {
+			unsafe[err.Error()] = err
 		}
 	}
-	return errs
+	return slices.Collect(maps.Values(unsafe))
 }
 
 // judgeCommand judges a program and the files among its arguments, such as the script of an interpreter.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -25,50 +24,34 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-// A monitor updates the alarms about dependencies.
+// A monitor updates the alarms about dependencies. It begins once the store is open.
 type monitor struct {
-	// Set by newMonitor, then read-only.
-	dir      string // of the store
+	*link
 	lowWater disk.Size
-	alarms   *events.Alarms
-	log      *slog.Logger
-	store    func() *store.Store
-	fail     func(error)  // ends the process without an orderly stop
-	journal  func() error // error of the journal's failed write, or nil
+	fail     func(error) // ends the process without an orderly stop
 	watched  map[wire.Code]func() error
-	usage    func() (broker.Usage, error) // of JetStream; nil if external
 
 	stalled atomic.Pointer[error]        // why the store's disk does not answer, or nil
 	full    atomic.Pointer[error]        // error of the last probe if the store was full, or nil
 	used    atomic.Pointer[broker.Usage] // last answer of JetStream
-
 }
 
 func newMonitor(l *link, fail func(error)) *monitor {
 	lowWater, _ := disk.ParseSize(l.cfg.Store.LowWater) // validated before
-	k := &monitor{
-		dir:      l.cfg.StoreDir(),
+	return &monitor{
+		link:     l,
 		lowWater: lowWater,
-		alarms:   l.alarms,
-		log:      l.opts.Log,
-		store:    l.Store,
 		fail:     fail,
-		journal:  l.journalFailed,
 		watched: map[wire.Code]func() error{
 			wire.CodeAuthorityExpired:        l.parts.authority.Usable,
 			events.AlarmPolicyRefused:        l.parts.policy.Refused,
-			wire.CodePaused:                  l.paused,
-			events.AlarmRecovery:             l.inRecovery,
+			wire.CodePaused:                  func() error { return l.Orders().Pauses.Standing() },
+			events.AlarmRecovery:             func() error { return l.Operator().Gate.RecoveryAlarm() },
 			events.AlarmBrokersMisconfigured: l.calloutFault,
 			events.AlarmEndsSoon:             l.EndsSoon,
-			events.AlarmNodesFaulty:          l.nodesFaulty,
+			events.AlarmNodesFaulty:          func() error { return l.live.nodes.Load().Faulty(l.opts.Now()) },
 		},
-		usage: func() (broker.Usage, error) { return l.embedded.Usage() },
 	}
-	if l.cfg.Broker.URL != "" {
-		k.dir, k.usage = l.cfg.DataDir, nil // only the journal is on this disk
-	}
-	return k
 }
 
 func (k *monitor) watchStates(ctx context.Context) error {
@@ -113,7 +96,7 @@ func (k *monitor) watchStore(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err := every(ctx, watchInterval, func() {
-		if err := k.journal(); err != nil {
+		if err := k.live.followers.Load().journal.Err(); err != nil {
 			k.fail(err)
 			return
 		}
@@ -123,7 +106,7 @@ func (k *monitor) watchStore(ctx context.Context) error {
 				return
 			}
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
-			if k.usage != nil {
+			if k.embedded != nil {
 				end(err) // stop: nothing on its disk can be trusted
 			}
 			return
@@ -147,14 +130,14 @@ func (k *monitor) watchStore(ctx context.Context) error {
 func (k *monitor) checkWatermark(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return k.store().CheckWatermark(ctx)
+	return k.Store().CheckWatermark(ctx)
 }
 
 // probe returns nil for a full store: it answers.
 func (k *monitor) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := k.store().Probe(ctx)
+	err := k.Store().Probe(ctx)
 	k.full.Store(nil)
 	stalled := k.stalled.Load()
 	switch {

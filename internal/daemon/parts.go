@@ -60,14 +60,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	p.authority, err = LoadAuthority(cfg, opts.Now, keys)
 	add("ca", err)
 	if p.authority != nil {
-		p.certificate = &ownCertificate{
-			what:      "broker",
-			key:       p256,
-			request:   cfg.ownRequest(),
-			authority: p.authority,
-			now:       opts.Now,
-			log:       opts.Log,
-		}
+		p.certificate = newOwnCertificate("broker", cfg.ownRequest(), p256, p.authority, opts)
 		p.replies = cfg.newReplyKey(p.authority, opts)
 		p.shown, err = p.certificate.issue()
 		if !errors.Is(err, ca.ErrAuthority) { // Run reports it; see [Daemon.Usable]
@@ -98,20 +91,12 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
 	preview := previewOf(cfg, p.configurator, p.reserved)
-	p.policy, err = policies.Load(policies.Config{
-		Paths:  []string{cfg.Policy},
-		Judge:  cfg.judge,
-		Log:    opts.Log,
-		Follow: preview.Follow,
-	})
+	engine := policies.Config{Paths: []string{cfg.Policy}, Judge: cfg.judge, Log: opts.Log, Follow: preview.Follow}
+	p.policy, err = policies.Load(engine)
 	add("policy", err)
 	if cfg.ShadowPolicy != "" {
-		p.shadow, err = policies.Load(policies.Config{
-			Paths:  []string{cfg.ShadowPolicy},
-			Judge:  cfg.judge,
-			Log:    opts.Log,
-			Follow: preview.Follow,
-		})
+		engine.Paths = []string{cfg.ShadowPolicy}
+		p.shadow, err = policies.Load(engine)
 		add("shadow_policy", err)
 	}
 	if h, ok := p.configurator.(helperConfigurator); ok {

@@ -11,12 +11,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A stolen reply key is of use until its certificate ends: it is on no record, so it cannot be revoked. It is replaced
-// long before, since clocks of nodes may be ahead.
-const (
-	replyKeyLife    = 7 * 24 * time.Hour
-	replyKeyRenewal = replyKeyLife / 7
-)
+// A stolen reply key is of use until its certificate ends: it is on no record, so it cannot be revoked.
+const replyKeyLife = 7 * 24 * time.Hour
 
 // A replyKey signs replies to nodes, so that authorities sign only certificates and CRLs. Each process has its own.
 type replyKey struct {
@@ -27,21 +23,16 @@ type replyKey struct {
 }
 
 func (c *Config) newReplyKey(authority *ca.Authority, opts Options) *replyKey {
-	return &replyKey{own: &ownCertificate{
-		what: "reply",
-		request: ca.Request{
-			Role: wire.RoleProvisioner,
-			Name: c.Name,
-			TTL:  min(replyKeyLife, time.Duration(c.Certificates.MaxLifetime)),
-		},
-		key: func() (crypto.Signer, error) { // two thirds of the CPU of P-256
-			_, key, err := ed25519.GenerateKey(nil)
-			return key, err
-		},
-		authority: authority,
-		now:       opts.Now,
-		log:       opts.Log,
-	}}
+	r := ca.Request{
+		Role: wire.RoleProvisioner,
+		Name: c.Name,
+		TTL:  min(replyKeyLife, time.Duration(c.Certificates.MaxLifetime)),
+	}
+	key := func() (crypto.Signer, error) { // two thirds of the CPU of P-256
+		_, key, err := ed25519.GenerateKey(nil)
+		return key, err
+	}
+	return &replyKey{own: newOwnCertificate("reply", r, key, authority, opts)}
 }
 
 // sign signs a reply to a node's request. The error wraps [ca.ErrAuthority] if the authority cannot certify a key.
@@ -60,20 +51,14 @@ func (k *replyKey) sign(r *wire.Reply, identity string, request []byte) error {
 func (k *replyKey) certificate() (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.own.now()
-	if k.current != nil && now.Before(k.own.renew) && !now.Before(k.own.from) {
-		return k.current, nil
-	}
-	c, err := k.own.issue()
-	if err != nil {
-		if k.current != nil && now.Before(k.own.until) {
-			return k.current, nil
+	if k.own.due() {
+		c, err := k.own.issue()
+		switch {
+		case err == nil:
+			k.current = &c
+		case !k.own.now().Before(k.own.until):
+			return nil, err
 		}
-		return nil, err
 	}
-	if early := now.Add(replyKeyRenewal); early.Before(k.own.renew) {
-		k.own.renew = early
-	}
-	k.current = &c
 	return k.current, nil
 }

@@ -53,7 +53,6 @@ func (r *reports) observer() func(*policies.Input, *policies.Decision, error, st
 
 func (r *reports) runShadow(ctx context.Context) error {
 	if r.shadow == nil {
-		<-ctx.Done()
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -73,7 +72,6 @@ func (r *reports) report(e events.Event) {
 
 func (r *reports) record(ctx context.Context) error {
 	if r.recorder == nil {
-		<-ctx.Done()
 		return nil
 	}
 	return r.recorder.Run(ctx, func() *store.Store { return r.Store() })

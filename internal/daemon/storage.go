@@ -17,14 +17,17 @@ func lowWater(configured disk.Size, s disk.Space) int64 {
 	return min(maxLowWater, s.Total/20)
 }
 
-// If the alarm is set already (low), the mark is a quarter higher, so that the alarm does not flap.
+// enough compares with a mark that is a quarter higher while the alarm is set (low), so that the alarm does not flap.
+func enough(free, mark int64, low bool) bool {
+	if low {
+		mark += mark / 4
+	}
+	return free >= mark
+}
+
 func checkStorage(dir string, s disk.Space, configured disk.Size, low bool) error {
 	mark := lowWater(configured, s)
-	want := mark
-	if low {
-		want += mark / 4
-	}
-	if s.Free < want {
+	if !enough(s.Free, mark, low) {
 		return fmt.Errorf("%s has %s free, below the mark of %s (store.low_water): no new nodes until %s are free",
 			dir, disk.Size(s.Free), disk.Size(mark), disk.Size(mark+mark/4))
 	}

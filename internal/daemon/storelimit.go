@@ -29,11 +29,7 @@ func remaining(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
 
 func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 	mark := limitMark(configured, u.Limit)
-	want := mark
-	if low {
-		want += mark / 4
-	}
-	if remaining(u) >= want {
+	if enough(remaining(u), mark, low) {
 		return nil
 	}
 	return fmt.Errorf("the store uses %s of its limit of %s, of which %s are set aside for reports: no new nodes "+
@@ -48,16 +44,20 @@ func (k *monitor) watchSpace(ctx context.Context) error {
 	return every(ctx, storageInterval, func() {
 		low := k.alarms.Stands(wire.CodeStorageLow) != nil
 		var errs []error
-		if s, err := disk.SpaceOf(k.dir); err == nil {
-			errs = append(errs, checkStorage(k.dir, s, k.lowWater, low))
+		dir := k.cfg.DataDir // with external brokers, only the journal is on this disk
+		if k.embedded != nil {
+			dir = k.cfg.StoreDir()
 		}
-		if k.usage != nil {
-			if u, err := k.usage(); err == nil {
+		if s, err := disk.SpaceOf(dir); err == nil {
+			errs = append(errs, checkStorage(dir, s, k.lowWater, low))
+		}
+		if k.embedded != nil {
+			if u, err := k.embedded.Usage(); err == nil {
 				k.used.Store(&u)
 				err := checkLimit(u, k.lowWater, tight)
 				tight = err != nil
 				errs = append(errs, err)
-				k.store().SetRoom(remaining(u) - reserve(u.Limit))
+				k.Store().SetRoom(remaining(u) - reserve(u.Limit))
 			}
 		}
 		if full := k.full.Load(); full != nil {

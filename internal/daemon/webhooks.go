@@ -83,12 +83,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 	if len(names) == 0 {
 		names = webhook.DefaultEvents
 	}
-	var errs []error
-	add := func(key string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
-		}
-	}
+	var errs [2]error
 	cfg.Events, _ = webhook.Types(names) // validated before
 	if c.Secret != "" {
 		b, err := keyfile.ReadSecret(c.Secret, inputfile.Configured)
@@ -98,7 +93,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 			}
 			clear(b)
 		}
-		add("secret", err)
+		errs[0] = conffile.Prefix("secret", err)
 	}
 	if c.CA != "" {
 		b, err := inputfile.ReadText(c.CA, inputfile.Configured)
@@ -106,7 +101,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 		if err == nil && !cfg.Roots.AppendCertsFromPEM(b) {
 			err = fmt.Errorf("%s: no certificate in PEM", c.CA)
 		}
-		add("ca", err)
+		errs[1] = conffile.Prefix("ca", err)
 	}
-	return cfg, errors.Join(errs...)
+	return cfg, errors.Join(errs[:]...)
 }

@@ -23,7 +23,7 @@ func (f *filling) intoCluster(ctx context.Context) error {
 			into := store.Config{Conn: cfg.Conn, Replicas: cfg.Replicas, Log: cfg.Log, Now: f.Now}
 			return store.NewImport(ctx, into, f.out.ID)
 		}
-		into, err := daemon.AwaitStore(ctx, cfg.Log, begin, store.ErrNotEmpty)
+		into, err := daemon.AwaitStore(ctx, begin, store.ErrNotEmpty)
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,8 @@ package setup
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -21,6 +17,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
+	"muster/provisioner/ca"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 )
@@ -71,11 +68,6 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	dir, inside := cfg.StoreDir(), cfg.Broker.URL == ""
-	if inside {
-		if err := unused(dir); err != nil {
-			return nil, err
-		}
-	}
 	// Check the whole file before changing anything.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(ctx, r.File, r.Each)
@@ -164,25 +156,9 @@ func (r *Restore) missing() error {
 		}
 	}
 	look("backup: %w", r.File)
-	if info, err := os.Stat(r.File); err == nil && !info.Mode().IsRegular() {
-		errs = append(errs, fmt.Errorf(
-			"backup: %s is not a regular file, and cannot be read twice: copy the backup into a regular file", r.File))
-	}
 	look("configuration of the provisioner: %w: name the file with --config; its authority must be that of the backup",
 		r.Config)
 	return errors.Join(errs...)
-}
-
-// unused checks like [lockEmpty], but creates nothing and releases the lock.
-func unused(dir string) error {
-	if _, err := os.Lstat(broker.LockFile(dir)); errors.Is(err, fs.ErrNotExist) {
-		return daemon.CheckEmpty(dir)
-	}
-	release, err := lockEmpty(dir)
-	if err == nil {
-		release()
-	}
-	return err
 }
 
 // lockEmpty locks the directory of a broker, which must be empty.
@@ -203,33 +179,20 @@ func lockEmpty(dir string) (release func(), err error) {
 
 // checkAuthority checks that the configured authority, or one of ca.previous, made the backup.
 func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
-	root, err := daemon.ReadCertificate(cfg.CA.Root)
+	present, previous, err := cfg.ReadAuthorities()
 	if err != nil {
 		return err
 	}
-	known := []*x509.Certificate{root}
-	for _, p := range cfg.CA.Previous {
-		c, err := daemon.ReadCertificate(p.Root)
-		if err != nil {
-			return err
-		}
-		known = append(known, c)
-	}
 	// The provisioner verifies their chain when it starts.
-	if slices.ContainsFunc(known, func(c *x509.Certificate) bool { return fingerprintOf(c) == info.CAFingerprint }) {
+	known := ca.Describe(present, previous)
+	if slices.ContainsFunc(known, func(c ca.CertificateInfo) bool { return c.Fingerprint == info.CAFingerprint }) {
 		return nil
 	}
 	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, "+
 		"but this configuration has %s: "+
 		"name the configuration of that installation with --config; "+
 		"if this authority has replaced that of the backup, list the latter under ca.previous again",
-		store.ErrInstallation, info.Installation, info.CAFingerprint, fingerprintOf(root))
-}
-
-// fingerprintOf computes [ca.Authority.Fingerprint] without loading the authority's key.
-func fingerprintOf(root *x509.Certificate) string {
-	sum := sha256.Sum256(root.Raw)
-	return hex.EncodeToString(sum[:])
+		store.ErrInstallation, info.Installation, info.CAFingerprint, known[0].Fingerprint)
 }
 
 // A filling is a store under restoration.

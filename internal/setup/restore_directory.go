@@ -28,11 +28,7 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 	}
 	f.Reached("cleared")
 	if err := f.fill(ctx, staging); err != nil {
-		full := disk.NeedRoom(staging, leastDisk)
-		if full != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-			err = nil // canceled by whileRoom
-		}
-		return errors.Join(full, err)
+		return errors.Join(disk.NeedRoom(staging, leastDisk), err)
 	}
 	f.Reached("filled")
 	if err := f.place(staging, f.cfg.StoreDir()); err != nil {
@@ -45,26 +41,6 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 // leastDisk is the space that a store needs besides its messages, for its files and the next day. With less space, the
 // error of a failed restore names the disk: the broker itself only times out.
 const leastDisk = 4 << 20
-
-// whileRoom cancels ctx when the disk is nearly full: a broker that cannot write only stops answering.
-func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if s, err := disk.SpaceOf(dir); err == nil && s.Free < leastDisk/4 {
-					cancel()
-				}
-			}
-		}
-	}()
-	return ctx, cancel
-}
 
 func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	limit, err := disk.StoreLimit(dir)
@@ -91,9 +67,7 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	}
 	if err = b.Start(ctx); err == nil {
 		f.Reached("broker started")
-		copying, stop := whileRoom(ctx, dir)
-		err = f.copyTo(copying, b, dir)
-		stop()
+		err = f.copyTo(ctx, b, dir)
 		f.Reached("copied")
 	}
 	// Stop the broker even if its start was interrupted: until it has stopped, it writes to dir.

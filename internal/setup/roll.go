@@ -35,7 +35,7 @@ type Roll struct {
 	RootKey string
 
 	// Keys finds the passphrase of the current keys. New keys are encrypted like the current ones.
-	Keys *keyfile.Ring
+	Keys keyfile.Ring
 
 	// Now defaults to [time.Now].
 	Now func() time.Time
@@ -60,9 +60,6 @@ type Rolled struct {
 func (r *Roll) Make() (*Rolled, error) {
 	if r.Now == nil {
 		r.Now = time.Now
-	}
-	if r.Keys == nil {
-		r.Keys = &keyfile.Ring{}
 	}
 	out, err := r.read()
 	if err != nil {
@@ -113,7 +110,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
 	}
-	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: r.Keys}, nil
+	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: &r.Keys}, nil
 }
 
 // name sets the new configuration.
@@ -181,10 +178,7 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 // check verifies that the new authority is readable and succeeds the old one.
 func (r *Rolled) check(now func() time.Time) error {
 	authority, err := daemon.LoadAuthority(r.after, now, r.keys)
-	if errors.Is(err, fs.ErrPermission) { // no reason to remove the directory
-		return err
-	}
-	if err != nil && r.Found {
+	if err != nil && r.Found && !errors.Is(err, fs.ErrPermission) { // else no reason to remove the directory
 		return fmt.Errorf("%s cannot be used; it may be of another authority "+
 			"(if no roll-over was begun with it, remove it): %w", r.Dir, err)
 	}

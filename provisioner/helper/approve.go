@@ -29,13 +29,13 @@ func (h *Helper) Approve(ctx context.Context, id wire.Identity, source netip.Pre
 	h.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "autosign decided", slog.String("node", string(id)),
 		slog.Bool("ok", err == nil),
 		slog.Duration("elapsed", time.Since(start)), slog.String("stderr", string(stderr)))
-	if words := firstLine(stdout); err != nil && words != "" {
-		return fmt.Errorf("autosign: %w: %s", err, words)
+	if err == nil {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("autosign: %w", err)
+	if words := firstLine(stdout); words != "" {
+		err = fmt.Errorf("%w: %s", err, words)
 	}
-	return nil
+	return fmt.Errorf("autosign: %w", err)
 }
 
 // maxWords bounds what an autosign command says to operators.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,11 +24,6 @@ type Request struct {
 
 	// Claims are the verified token's, under Choria's names, without the secrets cht and chpwd.
 	Claims map[string]any
-}
-
-// LogValue keeps facts and claims out of the log.
-func (r Request) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("node", r.Identity), slog.Int("facts_bytes", len(r.Facts)))
 }
 
 // inventory has the form of Choria's rpcutil#inventory reply.
@@ -100,12 +94,6 @@ type Response struct {
 
 	// Files are pushed to the node.
 	Files wire.Files
-}
-
-// LogValue keeps pushed values out of the log.
-func (r *Response) LogValue() slog.Value {
-	return slog.GroupValue(slog.Bool("defer", r.Defer), slog.Bool("shutdown", r.Shutdown),
-		slog.String("msg", r.Msg), slog.Any("files", r.Files))
 }
 
 type output struct {

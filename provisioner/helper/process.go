@@ -19,7 +19,8 @@ const drainDelay = time.Second
 
 var errTooMuch = errors.New("too much output")
 
-// run returns standard output, also of a program that failed by itself, and the end of standard error. It kills all processes of the group.
+// run returns standard output, also of a program that failed by itself, and the end of standard error. It kills all
+// processes of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -46,21 +47,21 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	cause := context.Cause(ctx)
 	switch {
 	case stdout.over:
-		return nil, stderr.bytes(), fmt.Errorf("%w: more than %d bytes on standard output", ErrOutput, maxOutput)
+		return nil, stderr.b, fmt.Errorf("%w: more than %d bytes on standard output", ErrOutput, maxOutput)
 	case err == nil:
-		return stdout.b.Bytes(), stderr.bytes(), nil
+		return stdout.b.Bytes(), stderr.b, nil
 	case errors.Is(cause, ErrTimeout):
-		return nil, stderr.bytes(), fmt.Errorf("%w: killed after %v", ErrTimeout, h.cfg.Timeout)
+		return nil, stderr.b, fmt.Errorf("%w: killed after %v", ErrTimeout, h.cfg.Timeout)
 	case errors.Is(cause, context.DeadlineExceeded):
-		return nil, stderr.bytes(), fmt.Errorf("%w: killed at the caller's deadline, before its own limit of %v: %w",
+		return nil, stderr.b, fmt.Errorf("%w: killed at the caller's deadline, before its own limit of %v: %w",
 			ErrTimeout, h.cfg.Timeout, cause)
 	case cause != nil:
-		return nil, stderr.bytes(), fmt.Errorf("%w: stopped: %w", ErrFailed, cause)
+		return nil, stderr.b, fmt.Errorf("%w: stopped: %w", ErrFailed, cause)
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil, stderr.bytes(), fmt.Errorf("%w: the program ended, but a child process holds its output open",
+		return nil, stderr.b, fmt.Errorf("%w: the program ended, but a child process holds its output open",
 			ErrFailed)
 	default:
-		return stdout.b.Bytes(), stderr.bytes(), fmt.Errorf("%w: %w", ErrFailed, err)
+		return stdout.b.Bytes(), stderr.b, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 }
 
@@ -88,7 +89,6 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 type tail struct {
 	b     []byte
 	limit int
-	lost  int // number of earlier bytes
 }
 
 // Write implements [io.Writer].
@@ -96,15 +96,6 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.b = append(t.b, p...)
 	if more := len(t.b) - t.limit; more > 0 {
 		t.b = append(t.b[:0], t.b[more:]...)
-		t.lost += more
 	}
 	return len(p), nil
-}
-
-// bytes returns the kept bytes, after the number of lost bytes if there are any.
-func (t *tail) bytes() []byte {
-	if t.lost == 0 {
-		return t.b
-	}
-	return fmt.Appendf(nil, "[%d bytes] %s", t.lost, t.b)
 }

@@ -43,10 +43,9 @@ func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func (r *roll) run(ctx context.Context) error {
-	ring := r.keys.Ring(ctx)
-	ring.Keys = inputfile.Typed
-	r.Keys = &ring
-	defer ring.Forget()
+	r.Keys = r.keys.Ring(ctx)
+	r.Keys.Keys = inputfile.Typed
+	defer r.Keys.Forget()
 	rolled, err := r.Make()
 	if err != nil {
 		return verb.OrNoSetup(r.Config, err)

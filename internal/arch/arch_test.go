@@ -88,7 +88,7 @@ var owners = map[string][]string{
 	"github.com/miekg/dns":            {"internal/discover"},
 	"go.yaml.in/yaml":                 {"internal/conffile", "provisioner/httpapi"},
 	"github.com/schollz/progressbar":  {"internal/cli"},
-	"github.com/agnivade/levenshtein": {"internal/cli"},
+	"github.com/agnivade/levenshtein": {"internal/cli", "internal/serverconf"},
 	"golang.org/x/term":               {"internal/cli"},
 	"github.com/santhosh-tekuri":      {},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},

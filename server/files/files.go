@@ -163,7 +163,7 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 			return err
 		}
 	}
-	if err := d.writeSums(root, next); err != nil {
+	if err := d.stamp(root, next); err != nil {
 		return err
 	}
 	if err := d.syncBelow(filepath.Join(d.cfg.Dir, next)); err != nil {
@@ -171,7 +171,7 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 	}
 	d.cfg.Step("set written")
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.Links)) {
-		if err := d.keepChanged(root, next, name); err != nil {
+		if err := d.keepChanged(root, name); err != nil {
 			return err
 		}
 		if _, err := root.Lstat(path.Join(next, name)); err != nil {

@@ -1,146 +1,85 @@
 package files
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
-
-	"muster/internal/inputfile"
 )
 
-// sumsFile has the SHA-256 of each file of a set as it was written, so that a later change of a person is seen.
-const sumsFile = ".sums"
+// madeFile is in each set. All files of a set have its time, so that a later change of a person is seen.
+const madeFile = ".made"
 
-// writeSums writes the sums of all files of a generation.
-func (d *Dir) writeSums(root *os.Root, generation string) error {
-	sums := make(map[string]string)
-	err := fs.WalkDir(root.FS(), generation, func(at string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
+// stamp gives all files of a generation the same time.
+func (d *Dir) stamp(root *os.Root, generation string) error {
+	if err := d.write(root, generation, File{Name: madeFile, Mode: 0o600}); err != nil {
+		return err
+	}
+	now := time.Now()
+	return fs.WalkDir(root.FS(), generation, func(at string, _ fs.DirEntry, err error) error {
+		if err != nil {
 			return err
 		}
-		b, err := root.ReadFile(at)
-		sums[strings.TrimPrefix(at, generation+"/")] = sumOf(b)
-		return err
+		return root.Chtimes(at, now, now)
 	})
-	if err != nil {
-		return err
-	}
-	b, err := json.Marshal(sums)
-	if err != nil {
-		return err
-	}
-	return d.write(root, generation, File{Name: sumsFile, Data: b, Mode: 0o600})
 }
 
-func sumOf(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
-// keepChanged copies what a person wrote at the path of a name beside it, before the next set replaces it. Repeating is
-// harmless: what has a copy is not copied again.
-func (d *Dir) keepChanged(root *os.Root, next, name string) error {
+// keepChanged keeps what a person wrote at the path of a name beside it, before the next set replaces it.
+func (d *Dir) keepChanged(root *os.Root, name string) error {
 	at := d.cfg.Links[name]
 	info, err := os.Lstat(at)
 	if err != nil || info.IsDir() {
 		return nil // nothing is there, or makeLinkFor refuses it
 	}
-	if target, err := os.Readlink(at); err == nil && !d.isLinked(name) {
-		return d.keepLink(at, target)
+	if !d.isLinked(name) {
+		return d.keep(at, at, "")
 	}
-	if info.Mode()&fs.ModeSymlink == 0 && !info.Mode().IsRegular() {
-		kept := at + d.suffix()
-		d.cfg.Kept(at, kept)
-		return os.Rename(at, kept) // no program could use it
-	}
-	written := make(map[string]string)
-	if b, err := root.ReadFile(path.Join(dataLink, sumsFile)); err == nil {
-		_ = json.Unmarshal(b, &written) // else all files count as changed
-	}
-	real, err := filepath.EvalSymlinks(at)
+	made, err := root.Stat(path.Join(dataLink, madeFile))
 	if err != nil {
-		return nil // a broken link
+		return nil // the agent was killed in its first switch, which kept what was there
 	}
-	return filepath.WalkDir(real, func(file string, e fs.DirEntry, err error) error {
+	written, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return nil // the set in force has no such name
+	}
+	return filepath.WalkDir(written, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		below := filepath.ToSlash(strings.TrimPrefix(file, real)) // begins with a slash, or is empty
-		b, err := inputfile.Read(file, inputfile.Configured, inputfile.MaxBytes)
-		if err != nil || sumOf(b) == written[name+below] {
+		info, err := e.Info()
+		if err != nil || info.ModTime().Equal(made.ModTime()) {
 			return err
 		}
-		if same, err := root.ReadFile(path.Join(next, name) + below); err == nil && bytes.Equal(same, b) {
-			return nil
-		}
-		return d.keepFile(at, below, file, b)
+		return d.keep(file, at, strings.TrimPrefix(file, written))
 	})
 }
 
-func (d *Dir) suffix() string { return ".before-" + time.Now().UTC().Format("20060102T150405Z") }
-
-// keepFile keeps the copy in the directory of sets if that of the path takes none.
-func (d *Dir) keepFile(at, below, file string, b []byte) error {
-	elsewhere := filepath.Join(d.cfg.Dir, filepath.Base(at))
-	for _, base := range []string{at, elsewhere} {
+// keep links a file, or a link, to a name beside at; below is its path below at. If that directory takes none, it is
+// kept in the directory of sets. Repeating is harmless: what is kept is not kept again.
+func (d *Dir) keep(file, at, below string) error {
+	info, err := os.Lstat(file)
+	if err != nil {
+		return err
+	}
+	for _, base := range []string{at, filepath.Join(d.cfg.Dir, filepath.Base(at))} {
 		copies, _ := filepath.Glob(base + ".before-*" + below)
 		for _, c := range copies {
-			if old, err := inputfile.Read(c, inputfile.Configured, inputfile.MaxBytes); err == nil && bytes.Equal(old, b) {
+			if kept, err := os.Lstat(c); err == nil && os.SameFile(kept, info) {
 				return nil
 			}
 		}
-	}
-	kept := at + d.suffix() + below
-	err := d.copyTo(kept, file, b)
-	if err != nil && elsewhere != at {
-		kept = elsewhere + d.suffix() + below
-		err = d.copyTo(kept, file, b)
-	}
-	if err != nil {
-		return fmt.Errorf("keep a copy of %s: %w", file, err)
-	}
-	d.cfg.Kept(at+below, kept)
-	return nil
-}
-
-func (d *Dir) copyTo(kept, file string, b []byte) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
-		return err
-	}
-	if err := Replace(kept, b, info.Mode().Perm()); err != nil {
-		return err
-	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-		_ = os.Chown(kept, int(owner.Uid), int(owner.Gid)) // only root can, and only root's files have another owner
-	}
-	return d.cfg.Sync(filepath.Dir(kept))
-}
-
-func (d *Dir) keepLink(at, target string) error {
-	copies, _ := filepath.Glob(at + ".before-*")
-	for _, c := range copies {
-		if old, err := os.Readlink(c); err == nil && old == target {
-			return nil
+		kept := base + ".before-" + time.Now().UTC().Format("20060102T150405Z") + below
+		err = os.MkdirAll(filepath.Dir(kept), 0o755)
+		if err == nil {
+			err = os.Link(file, kept)
+		}
+		if err == nil {
+			d.cfg.Kept(at+below, kept)
+			return d.cfg.Sync(filepath.Dir(kept))
 		}
 	}
-	kept := at + d.suffix()
-	if err := os.Symlink(target, kept); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("keep the link %s: %w", at, err)
-	}
-	d.cfg.Kept(at, kept)
-	return nil
+	return fmt.Errorf("keep a copy of %s: %w", file, err)
 }

@@ -50,6 +50,9 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
+	if err := e.Files.Check(); err != nil {
+		return nil, advice.Errorf(remedyPushed, "%w: %w", errReply, link.OneLine(err))
+	}
 	text, err := confText(e, want.identity, want.identityInConf)
 	if err != nil {
 		return nil, advice.Errorf(remedyPushed, "%w: configuration: %w", errReply, err)
@@ -79,9 +82,6 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 		{regoDir, ".rego", e.OPAPolicies},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(p.policies)) {
-			if err := checkFileName(name); err != nil {
-				return nil, advice.Errorf(remedyPushed, "%w: %w", errReply, err)
-			}
 			o.files = append(o.files, files.File{
 				Name: p.dir + "/" + name + p.ext,
 				Data: []byte(p.policies[name]),
@@ -132,9 +132,6 @@ func checkSigned(
 // forever. If named is set and the configuration has no identity, it adds the node's.
 func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	settings := e.Configuration
-	if len(settings) == 0 {
-		return nil, errors.New("empty")
-	}
 	if _, is := settings[serverconf.KeyIdentity[0]]; named && !is {
 		settings = maps.Clone(settings)
 		settings[serverconf.KeyIdentity[0]] = string(id)
@@ -148,13 +145,4 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 		return nil, link.OneLine(err)
 	}
 	return b, nil
-}
-
-// checkFileName checks a policy's name: its file must not leave the directory or be hidden.
-func checkFileName(name string) error {
-	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-	if name == "" || len(name) > 128 || name[0] == '.' || strings.Trim(name, allowed) != "" {
-		return fmt.Errorf("policy name %.200q, want 1 to 128 letters, digits, ., _ and -, and no dot first", name)
-	}
-	return nil
 }

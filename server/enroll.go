@@ -46,7 +46,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 			return true, nil
 		case ctx.Err() != nil:
 			return false, nil
-		case refused.Proven && refused.Code == wire.CodeShutdown:
+		case refused.Refusal != nil && refused.Code == wire.CodeShutdown:
 			e.cfg.Log.WarnContext(ctx, "agent stopped by a policy", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.Remedy())
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
@@ -176,16 +176,15 @@ func (e *enroller) enrollAt(
 	return true, nil
 }
 
-// refused returns a refusal as an error. An unproven one only delays the node: the order to stop must be signed.
+// refused returns a refusal as an error. An unproven order to stop is none.
 func (e *enroller) refused(
 	reply *link.Reply, authority trust.Authority, v *inspection, key crypto.Signer,
 ) error {
 	r := link.Refusal{Refusal: reply.Refusal}
 	if r.Code == wire.CodeShutdown {
 		if err := checkSigned(reply, authority, v.identity, nil, e.clock.at); err != nil {
-			return fmt.Errorf("%w: %w", r, err)
+			return fmt.Errorf("%v: %w", r, err)
 		}
-		r.Proven = true
 	}
 	return advice.New(r, e.refusalRemedy(r, v, key))
 }

@@ -101,13 +101,9 @@ func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credential
 	if err != nil {
 		return nil, err
 	}
-	ca, err := inputfile.Read(s.dir.Path(caFile), inputfile.Configured, maxPEMBytes)
+	roots, err := s.certificates(caFile)
 	if err != nil {
 		return nil, err
-	}
-	roots, err := trust.ParseCertificates(string(ca))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.dir.Path(caFile), err)
 	}
 	c, err := trust.Check(key, string(certificate), roots, id, now)
 	if err != nil {
@@ -121,11 +117,7 @@ func (s *sets) owner(id wire.Identity) (string, error) {
 	if _, err := trust.ReadKey(s.dir.Path(keyFile)); err != nil {
 		return "", err
 	}
-	b, err := inputfile.Read(s.dir.Path(certificateFile), inputfile.Configured, maxPEMBytes)
-	if err != nil {
-		return "", err
-	}
-	chain, err := trust.ParseCertificates(string(b))
+	chain, err := s.certificates(certificateFile)
 	if err != nil {
 		return "", err
 	}
@@ -137,15 +129,20 @@ func (s *sets) knownRoots(id wire.Identity) []*x509.Certificate {
 	if owner, err := s.owner(id); err != nil || owner != "" {
 		return nil
 	}
-	b, err := inputfile.Read(s.dir.Path(caFile), inputfile.Configured, maxPEMBytes)
-	if err != nil {
-		return nil
-	}
-	roots, err := trust.ParseCertificates(string(b))
-	if err != nil {
-		return nil
-	}
+	roots, _ := s.certificates(caFile)
 	return roots
+}
+
+func (s *sets) certificates(name string) ([]*x509.Certificate, error) {
+	b, err := inputfile.Read(s.dir.Path(name), inputfile.Configured, maxPEMBytes)
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := trust.ParseCertificates(string(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.dir.Path(name), err)
+	}
+	return certificates, nil
 }
 
 // foreign returns an error if key and certificate in force belong to another node. The key may be the other node's only

@@ -110,25 +110,22 @@ func (s *state) blocked(id wire.Identity, sit Situation) error {
 // identity returns the name from Config, else from server.conf, even a damaged one, else the host name. Host names can
 // change while an agent runs (DHCP, first boot), so a node with a certificate keeps the name in it.
 func (s *state) identity(names []string) (wire.Identity, error) {
-	owner, noOwner := s.sets.owner("")
-	switch {
-	case s.cfg.Identity != "":
+	if s.cfg.Identity != "" {
 		return wire.ParseName(s.cfg.Identity)
-	case len(names) > 1 && noOwner == nil && owner != "":
-		return wire.ParseIdentity(owner) // a slip takes no machine out of its fleet; it is a fault of server.conf
-	case len(names) > 1:
-		return "", advice.Errorf("keep one of the identity lines", "%s: identity is %.80q and %.80q",
-			s.sets.conf, names[0], names[1])
-	case len(names) == 1:
+	}
+	if len(names) > 0 {
 		id, err := wire.ParseName(names[0])
-		if err != nil && noOwner == nil && owner != "" {
-			return wire.ParseIdentity(owner)
+		if len(names) > 1 {
+			err = fmt.Errorf("is %.80q and %.80q", names[0], names[1])
 		}
-		if err != nil {
-			return "", advice.Errorf("correct it, or remove the line to use the machine's host name",
-				"%s: identity: %w", s.sets.conf, err)
+		if err == nil {
+			return id, nil
 		}
-		return id, nil
+		if owner, failed := s.sets.owner(""); failed == nil {
+			return wire.ParseIdentity(owner) // a slip takes no machine out of its fleet; it is a fault of server.conf
+		}
+		return "", advice.Errorf("keep one correct line, or none to use the machine's host name",
+			"%s: identity: %w", s.sets.conf, err)
 	}
 	if s.name != "" {
 		if owner, err := s.sets.owner(s.name); err == nil && owner == "" {

@@ -16,10 +16,7 @@ import (
 const maxRefusalText = 512
 
 // A Refusal is a provisioner's refusal as an error.
-type Refusal struct {
-	*wire.Refusal
-	Proven bool // a provisioner has sent it: set for [wire.CodeShutdown] only
-}
+type Refusal struct{ *wire.Refusal }
 
 // A Reply is a reply with what proves it.
 type Reply struct {

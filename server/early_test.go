@@ -1,15 +1,12 @@
 package server_test
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -19,24 +16,17 @@ import (
 // The broker takes so long to admit a connection that it sends a PING first, as a nats-server does after two seconds.
 func TestAnAdmissionAfterAPingCounts(t *testing.T) {
 	t.Parallel()
-	for _, scheme := range []string{"nats", "tls", "ws", "wss"} {
+	for _, scheme := range []string{"nats", "tls"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			f.stop()
-			f.early = newEarlyPings(scheme == "wss")
+			f.early = newEarlyPings()
 			f.start()
 			url := scheme + "://" + f.url()
-			if strings.HasPrefix(scheme, "ws") {
-				url = f.broker.WebsocketURL()
-			}
-			fleetURL := url // with a certificate, always TLS
-			if scheme == "ws" {
-				fleetURL = f.url()
-			}
 			f.set(func() {
 				f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-					e := f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["brokers"] = fleetURL })
+					e := f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["brokers"] = url })
 					return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: e}
 				}
 			})
@@ -65,7 +55,7 @@ func TestALateRefusalIsNotTheProvisioners(t *testing.T) {
 	a := f.run(cfg)
 	a.await(server.EventConnected, 1)
 	f.stop()
-	f.early = newEarlyPings(false)
+	f.early = newEarlyPings()
 	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
 	f.start()
 	for n, refused := 1, 0; refused < 3; n++ { // earlier there was no broker
@@ -98,22 +88,12 @@ func TestUnencryptedRefusalsAreIgnored(t *testing.T) {
 
 // earlyPings is a broker that admits a connection only after it has sent it a PING. It finds out from its log.
 type earlyPings struct {
-	secure bool // WebSockets use TLS
-
 	mu   sync.Mutex               // guards the fields below
 	sent map[string]chan struct{} // by address; closed after the PING
 }
 
-func newEarlyPings(secure bool) *earlyPings {
-	return &earlyPings{secure: secure, sent: make(map[string]chan struct{})}
-}
-
-// configure enables WebSockets.
-func (e *earlyPings) configure(o *natsserver.Options, config *tls.Config) {
-	o.Websocket = natsserver.WebsocketOpts{Host: "127.0.0.1", Port: -1, NoTLS: !e.secure}
-	if e.secure {
-		o.Websocket.TLSConfig = config
-	}
+func newEarlyPings() *earlyPings {
+	return &earlyPings{sent: make(map[string]chan struct{})}
 }
 
 // wait waits until a PING was sent to an address, or the test's patience is over.

@@ -150,9 +150,6 @@ func (f *fleet) start() {
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
 		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384,
 		CustomClientAuthentication: f, AlwaysEnableNonce: true}
-	if f.early != nil {
-		f.early.configure(opts, f.serverTLS)
-	}
 	var ns *natsserver.Server
 	for began := time.Now(); ; { // another connection may leave from our port meanwhile
 		var err error

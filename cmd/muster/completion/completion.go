@@ -11,8 +11,7 @@ import (
 	"muster/internal/cli"
 )
 
-const help = `Prints a script with which the shell completes commands, flags, and their values:
-nodes and tokens too, if the provisioner answers within a second.
+const help = `Prints a script with which the shell completes commands, flags and their values.
 
   muster completion bash > /etc/bash_completion.d/muster
   muster completion zsh > /usr/local/share/zsh/site-functions/_muster

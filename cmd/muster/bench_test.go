@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // benchOf runs `muster bench` in a process of its own, with few nodes, and
@@ -25,7 +27,9 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
-	cmd := command(t, append([]string{"bench", "-o", "json", "--nodes", "40", "--concurrency", "8", "--key-type", "ed25519"}, args...)...)
+	cmd := command(t, append([]string{"bench", "-o", "json", "--nodes", "40", "--key-type", "ed25519"}, args...)...)
+	temporary := t.TempDir()
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+temporary)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -37,6 +41,9 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 	var r map[string]any
 	if err := json.Unmarshal(out, &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 	return r
 }
@@ -54,7 +61,7 @@ func benchGotThrough(t *testing.T, r map[string]any) {
 		}
 	}
 	for _, key := range []string{"nodes_per_minute", "provisioned_per_minute", "p50_ms", "p99_ms", "p999_ms", "serving_cpu_us_per_node",
-		"driver_cpu_us_per_node", "peak_memory_bytes", "fsync_p50_us", "machine_verify_us"} {
+		"driver_cpu_us_per_node", "peak_memory_bytes"} {
 		if got, ok := r[key].(float64); !ok || got <= 0 {
 			t.Errorf("%s is %v, want more than 0", key, r[key])
 		}
@@ -84,12 +91,10 @@ func TestBenchKeys(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	dir := t.TempDir()
-	r := benchOf(t, "--temp-dir", dir, "--no-applied")
+	r := benchOf(t, "--no-applied")
 	want := []string{
-		"broken", "driver_cpu_us_per_node", "enrolled", "failed", "fsync_p50_us",
-		"idle", "idle_memory_bytes", "listed_ms",
-		"machine_verify_us", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes",
+		"broken", "driver_cpu_us_per_node", "enrolled", "failed",
+		"idle", "idle_memory_bytes", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes",
 		"provisioned", "provisioned_per_minute", "refusals", "refused", "seconds", "serving_cpu_us_per_node",
 		"start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node",
 	}
@@ -98,9 +103,6 @@ func TestBenchKeys(t *testing.T) {
 	}
 	if r["provisioned"] != 0.0 || r["enrolled"] != 40.0 {
 		t.Errorf("%v provisioned and %v enrolled of a wave that confirms nothing, want 0 and 40", r["provisioned"], r["enrolled"])
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
@@ -126,7 +128,8 @@ func TestBenchInterrupted(t *testing.T) {
 func interruptBench(t *testing.T, by syscall.Signal) {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := command(t, "bench", "--nodes", "1000000", "--key-type", "ed25519", "--temp-dir", dir)
+	cmd := command(t, "bench", "--nodes", "1000000", "--key-type", "ed25519")
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+dir)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
@@ -164,19 +167,13 @@ func interruptBench(t *testing.T, by syscall.Signal) {
 	}
 }
 
-// TestBenchFails has a policy that refuses every node: the exit status says so,
-// and the first cause is named.
+// TestBenchFails has a token for one node: the exit status says that the rest failed, and the first cause is named.
 func TestBenchFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	policy := t.TempDir() + "/deny.rego"
-	text := "package muster.enroll\n\ndefault allow := false\n\ndeny contains \"nobody gets in\"\n"
-	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := command(t, "bench", "--nodes", "5", "--applied", "--key-type", "ed25519", "--policy-file", policy, "-o", "json")
+	cmd := command(t, "bench", "--nodes", "5", "--uses", "1", "--applied", "--key-type", "ed25519", "-o", "json")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -184,14 +181,15 @@ func TestBenchFails(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("error %v, want exit status 1: %s", err, stderr.String())
 	}
-	if !strings.Contains(stderr.String(), "5 nodes failed, the first: ") || !strings.Contains(stderr.String(), "denied") {
+	code := string(wire.CodeTokenUsedUp)
+	if !strings.Contains(stderr.String(), "4 nodes failed, the first: ") || !strings.Contains(stderr.String(), code) {
 		t.Errorf("says %q", stderr.String())
 	}
 	var r struct {
 		Refused  int
 		Refusals map[string]int
 	}
-	if err := json.Unmarshal(out, &r); err != nil || r.Refused != 5 || r.Refusals["denied"] != 5 {
+	if err := json.Unmarshal(out, &r); err != nil || r.Refused != 4 || r.Refusals[code] != 4 {
 		t.Errorf("result %s, %v", out, err)
 	}
 }

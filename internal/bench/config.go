@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-
-	"muster/internal/wire"
 )
 
 // Keys and requests are in memory: about 2 KiB for each node, and for sealed requests also the size of its facts.
@@ -23,17 +21,14 @@ const (
 // Config configures [Run]. Its fields are flags of `muster bench`.
 type Config struct {
 	Nodes        int
-	Concurrency  int
-	FactsBytes   int
+	FactsBytes   int // 0: 2 KB
 	Connection   Connection
 	Token        Token
-	Policy       []byte // Rego; nil: the built-in policy
 	Waves        []Wave
 	Rate         float64
 	Stored       int
 	Idle         int
-	Provisioners int    // processes, with a separate broker; 0: one provisioner with its broker inside
-	Dir          string // temporary directory; empty: the system's
+	Provisioners int // processes, with a separate broker; 0: one provisioner with its broker inside
 
 	// Program returns a command that runs this program with args. Required.
 	Program func(args ...string) *exec.Cmd
@@ -61,8 +56,6 @@ func (c *Config) Check() error {
 		got, least, most int
 	}{
 		{"nodes", c.Nodes, 1, maxNodes},
-		{"concurrency", c.Concurrency, 1, 10_000},
-		{"facts-bytes", c.FactsBytes, minFacts, wire.MaxFactsBytes},
 		{"uses", c.Token.Uses, 0, maxNodes},
 		{"stored", c.Stored, 0, maxNodes},
 		{"idle", c.Idle, 0, 16_000}, // a process has about 20,000 descriptors

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -75,7 +76,7 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		f.secure = brokerTLS(u.Hostname(), f.root)
 	}
 	if cfg.Connection.Shared {
-		for range min(sharedLinks, cfg.Concurrency) {
+		for range sharedLinks {
 			c, err := f.newCredentials()
 			if err != nil {
 				return nil, err
@@ -107,7 +108,7 @@ func (f *fleet) newNode(i int) (*node, error) {
 	} else if n.own, err = f.newCredentials(); err != nil {
 		return nil, err
 	}
-	n.prepared, err = n.enrollment(f.cfg.FactsBytes)
+	n.prepared, err = n.enrollment(cmp.Or(f.cfg.FactsBytes, usualFacts))
 	return n, err
 }
 
@@ -150,8 +151,7 @@ func each(ctx context.Context, n, workers int, do func(i int) error) error {
 	return g.Wait()
 }
 
-// the built-in policy reads these
-const minFacts = 512
+const usualFacts = 2 << 10
 
 // factsOf returns facts of about size bytes, as of a machine with this name.
 func factsOf(identity string, size int) json.RawMessage {

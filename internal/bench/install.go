@@ -33,7 +33,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// policy is the default for --policy-file: about 30 lines that read facts, like a real fleet's.
+// policy has about 30 lines that read facts, like a real fleet's.
 //
 //go:embed policy.rego
 var policy []byte
@@ -49,8 +49,8 @@ func signerKey(kind string) (crypto.Signer, error) {
 // install makes a setup in a temporary directory, as `muster provisioner init` does.
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
-	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
-		return nil, fmt.Errorf("%w: give a directory for it with --temp-dir", err)
+	if s.dir, err = os.MkdirTemp("", "muster-bench-"); err != nil {
+		return nil, fmt.Errorf("%w: set TMPDIR to a directory for it", err)
 	}
 	defer func() {
 		if err != nil {
@@ -92,10 +92,6 @@ func (s *serving) configure(cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	rego := cfg.Policy
-	if rego == nil {
-		rego = policy
-	}
 	text, err := os.ReadFile(s.config(0))
 	if err != nil {
 		return err
@@ -111,7 +107,7 @@ func (s *serving) configure(cfg *Config) (err error) {
 		os.WriteFile(filepath.Join(s.home(), "signer.pem"), public, 0o644),
 		os.RemoveAll(policies),
 		os.Mkdir(policies, 0o755),
-		os.WriteFile(filepath.Join(policies, "bench.rego"), rego, 0o644),
+		os.WriteFile(filepath.Join(policies, "bench.rego"), policy, 0o644),
 	); err != nil {
 		return err
 	}

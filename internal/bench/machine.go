@@ -2,68 +2,13 @@ package bench
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// Speed is the duration of two operations, measured on one thread before the run. Results from machines with similar
-// speeds are comparable.
-type Speed struct {
-	Verify float64 `json:"machine_verify_us"` // checking a P-256 signature
-	Fsync  float64 `json:"fsync_p50_us"`      // a synced write of 512 bytes, about a small record
-}
-
-// the median counts
-const speedRounds = 5
-
-func speed(dir string) (s Speed, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return s, err
-	}
-	digest := sha256.Sum256([]byte("machine"))
-	signature, err := ecdsa.SignASN1(rand.Reader, key, digest[:])
-	if err != nil {
-		return s, err
-	}
-	s.Verify = rounded(timed(300, func() { ecdsa.VerifyASN1(&key.PublicKey, digest[:], signature) })/1000, 10)
-
-	f, err := os.Create(filepath.Join(dir, "fsync"))
-	if err != nil {
-		return s, err
-	}
-	block := make([]byte, 512)
-	s.Fsync = rounded(timed(10, func() {
-		_, werr := f.Write(block)
-		err = errors.Join(err, werr, f.Sync())
-	})/1000, 10)
-	return s, errors.Join(err, f.Close())
-}
-
-func timed(n int, do func()) float64 {
-	var took []time.Duration
-	for range speedRounds {
-		start := time.Now()
-		for range n {
-			do()
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	return float64(took[len(took)/2].Nanoseconds()) / float64(n)
-}
 
 type usage struct {
 	cpu     int64

@@ -22,7 +22,10 @@ const (
 	patience = 2 * time.Minute
 )
 
-const maxWhy = 5
+const (
+	concurrency = 256
+	maxWhy      = 5
+)
 
 // counts are the outcomes of a fleet's nodes. mu guards all fields.
 type counts struct {
@@ -51,7 +54,7 @@ func (f *fleet) playAll(ctx context.Context, start time.Time) error {
 		return ctx.Err()
 	}
 	// A closed loop: the next node starts when one is done.
-	return each(ctx, len(f.nodes), f.cfg.Concurrency, func(i int) error {
+	return each(ctx, len(f.nodes), concurrency, func(i int) error {
 		f.runNode(ctx, f.nodes[i], time.Now())
 		return nil
 	})

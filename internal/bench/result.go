@@ -36,14 +36,10 @@ type Result struct {
 	StartMS        float64 `json:"start_ms"`
 	StartMemory    int64   `json:"start_memory_bytes"`
 	Stored         int     `json:"stored"` // records before the first wave
-	// until the last process has listed all nodes; 0 without --stored
-	ListedMS   float64 `json:"listed_ms"`
-	Idle       int     `json:"idle"` // nodes connected over mutual TLS
-	IdleMemory int64   `json:"idle_memory_bytes"`
+	Idle           int     `json:"idle"`   // nodes connected over mutual TLS
+	IdleMemory     int64   `json:"idle_memory_bytes"`
 
 	Why []string `json:"why"` // the first few causes of refusals and failures
-
-	Speed // of the machine, measured before the run
 }
 
 func newResult(cfg *Config) *Result {

@@ -28,9 +28,6 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if result.Speed, err = speed(s.dir); err != nil {
-		return nil, fmt.Errorf("measure the machine: %w", err)
-	}
 	if cfg.Stored > 0 {
 		if err := s.fill(ctx, &cfg); err != nil {
 			return nil, err
@@ -67,7 +64,7 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 		return err
 	}
 	if last && cfg.Stored > 0 {
-		if err := s.waitListed(ctx, result, w); err != nil {
+		if err := s.waitListed(ctx, w); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ const (
 // Log lines to wait for. The group is what [server.wait] returns.
 var (
 	ready       = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
-	nodesListed = regexp.MustCompile(`all nodes are in the index.* elapsed=([^ \n]+)`)
+	nodesListed = regexp.MustCompile(`all nodes are in the index`)
 )
 
 type serving struct {
@@ -137,19 +137,14 @@ func logTail(log string) string {
 }
 
 // waitListed waits until the provisioner has listed all nodes, so that the measurement includes this memory.
-func (s *serving) waitListed(ctx context.Context, result *Result, w *wave) error {
+func (s *serving) waitListed(ctx context.Context, w *wave) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	took, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed)
-	if err != nil {
-		return fmt.Errorf("wait for the list of nodes: %w", err)
-	}
-	d, err := time.ParseDuration(took)
-	if err != nil {
+	if _, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed); err != nil {
 		return fmt.Errorf("wait for the list of nodes: %w", err)
 	}
 	u, err := usageOf(s.pids)
-	result.ListedMS, w.after.peak = rounded(d.Seconds()*1000, 1), u.peak
+	w.after.peak = u.peak
 	return err
 }
 

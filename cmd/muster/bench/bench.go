@@ -15,7 +15,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/bench"
 	"muster/internal/cli"
-	"muster/internal/inputfile"
 )
 
 // flags holds the flags of "muster bench".
@@ -27,7 +26,6 @@ type flags struct {
 	applied     bool
 	appliedSet  bool
 	rate        int
-	policy      string
 }
 
 const help = `Starts a provisioner in a process and a temporary directory of its own, with every
@@ -56,21 +54,17 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
 	c := app.Command("bench", "Measure how fast this machine enrolls nodes.").HelpLong(help)
 	cli.Int(cli.Flag(c, "nodes").Default("20000"), &v.cfg.Nodes)
-	cli.Int(cli.Flag(c, "concurrency").Default("256"), &v.cfg.Concurrency)
 	cli.Enum(cli.Flag(c, "connections").Default("shared"), &v.connections, "per-node", "shared")
 	cli.Flag(c, "tls").BoolVar(&v.cfg.Connection.TLS)
 	cli.Flag(c, "sealed").BoolVar(&v.cfg.Connection.Sealed)
 	cli.Enum(cli.Flag(c, "key-type").Default("rsa4096"), &v.cfg.Token.Key, "rsa4096", "ed25519")
 	cli.Int(cli.Flag(c, "uses").Default("0"), &v.cfg.Token.Uses)
-	cli.Int(cli.Flag(c, "facts-bytes").Default("2048"), &v.cfg.FactsBytes)
-	cli.Flag(c, "policy-file").StringVar(&v.policy)
 	cli.Flag(c, "applied").IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
 	cli.Int(cli.Flag(c, "rate").Default("0"), &v.rate)
 	cli.Int(cli.Flag(c, "stored").Default("0"), &v.cfg.Stored)
 	cli.Int(cli.Flag(c, "idle").Default("0"), &v.cfg.Idle)
 	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
-	cli.Flag(c, "temp-dir").StringVar(&v.cfg.Dir)
 	v.AddFlags(c)
 	all.Check(c, func() error {
 		v.complete()
@@ -100,11 +94,6 @@ func (v *flags) run(ctx context.Context) error {
 		cmd := exec.Command(self, args...)
 		cmd.Args[0] = verb.Program
 		return cmd
-	}
-	if v.policy != "" {
-		if v.cfg.Policy, err = inputfile.ReadText(v.policy, inputfile.Typed); err != nil {
-			return fmt.Errorf("--policy-file: %w", err)
-		}
 	}
 	if v.cases {
 		return v.runCases(ctx, os.Stdout)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"runtime/pprof"
 	"strings"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -32,11 +31,10 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 
 // run holds the flags of "muster provisioner run".
 type run struct {
-	config  string
-	check   bool
-	profile string
-	keys    verb.KeyFlags
-	log     cli.LogFlags
+	config string
+	check  bool
+	keys   verb.KeyFlags
+	log    cli.LogFlags
 }
 
 const runHelp = `Serves until SIGTERM, SIGHUP or Ctrl-C. It then takes no further request, finishes
@@ -57,7 +55,6 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
 	verb.Config(c, &r.config)
 	cli.Flag(c, "validate").BoolVar(&r.check)
-	cli.Flag(c, "cpuprofile").Hidden().StringVar(&r.profile)
 	r.keys.AddFlags(c)
 	r.log.Add(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run) // the provisioner runs on if the reader of its log ends
@@ -89,7 +86,7 @@ func (r *run) run(ctx context.Context) error {
 		return d.Usable()
 	}
 	tuneGC()
-	err = profiled(r.profile, func() error { return d.Run(ctx, nil) })
+	err = d.Run(ctx, nil)
 	if daemon.NeedsOperator(err) {
 		return cli.NoRestart(err)
 	}
@@ -108,23 +105,6 @@ func tuneGC() {
 // gcPercent suits the 40 MB heap of a busy provisioner with few nodes. Enrolling a node makes 130 kB of garbage and
 // keeps 2 kB.
 const gcPercent = 180
-
-// profiled writes a CPU profile of run, if there is a file for it.
-func profiled(file string, run func() error) (err error) {
-	if file == "" {
-		return run()
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return err
-	}
-	defer pprof.StopCPUProfile()
-	return run()
-}
 
 const acceptClockHelp = `A provisioner whose clock is behind the newest time on record issues nothing, since a
 clock that goes back would make expired tokens valid. If the clock is right and the

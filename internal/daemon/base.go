@@ -62,14 +62,6 @@ func (b *base) APIURL() string {
 	return url
 }
 
-// CRL returns the newest CRL of the present issuer, or nil.
-func (b *base) CRL() *trust.CRL {
-	if p := b.live.provisioner.Load(); p != nil {
-		return p.CRLs().Newest()
-	}
-	return nil
-}
-
 // CRLs returns the newest CRL of each issuer, the present one's first.
 func (b *base) CRLs() []*trust.CRL {
 	if p := b.live.provisioner.Load(); p != nil {

@@ -145,9 +145,7 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 	}{{c.Credentials, &k.Provisioner}, {c.SystemCredentials, &k.System}, {c.Callout.Issuer, &k.Issuer},
 		{c.Callout.XKey, &k.XKey}} {
 		line, err := keyfile.ReadLine(f.path, inputfile.Configured)
-		if err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 		*f.dst = wire.Secret(line)
 	}
 	return k, errors.Join(errs...)

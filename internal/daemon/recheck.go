@@ -92,7 +92,7 @@ func (r *rechecker) run(ctx context.Context) error {
 	var everybody sync.WaitGroup
 	everybody.Go(func() { r.runAll(ctx) })
 	defer everybody.Wait()
-	pause, failing := batchDelay, false
+	pause := batchDelay
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,12 +109,9 @@ func (r *rechecker) run(ctx context.Context) error {
 		err := r.some(ctx, ids...)
 		pause = min(max(2*time.Since(began), batchDelay), maxRecheckPause)
 		if err != nil && ctx.Err() == nil {
-			if !failing { // once per failure
-				r.log.WarnContext(ctx, "connections of some nodes not checked, retrying", "err", err)
-			}
+			r.log.WarnContext(ctx, "connections of some nodes not checked, retrying", "err", err)
 			time.AfterFunc(recheckRetry, func() { r.queue(ids) })
 		}
-		failing = err != nil
 	}
 }
 

@@ -71,9 +71,8 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 }
 
 type crlFile struct {
-	path      string
-	log       *slog.Logger
-	unwritten bool // the last try failed
+	path string
+	log  *slog.Logger
 }
 
 func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
@@ -82,12 +81,8 @@ func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
 		text = append(text, ca.EncodeCRL(c.DER)...)
 	}
 	err := renameio.WriteFile(f.path, text, 0o644)
-	if failed := err != nil; failed != f.unwritten {
-		if f.unwritten = failed; failed { // once per failure
-			f.log.ErrorContext(ctx, "CRL file not written", "path", f.path, "err", err)
-		} else {
-			f.log.InfoContext(ctx, "CRL file written again", "path", f.path)
-		}
+	if err != nil {
+		f.log.ErrorContext(ctx, "CRL file not written", "path", f.path, "err", err)
 	}
 	return err == nil
 }

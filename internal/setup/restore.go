@@ -32,7 +32,7 @@ type Restore struct {
 	AcceptLoss bool
 
 	// Step is called before each pass with its name and number of messages, -1 if unknown. Each is called after every
-	// message. Optional.
+	// message. Required.
 	Step func(what string, messages int)
 	Each func()
 
@@ -91,13 +91,13 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		defer release()
 	}
 	r.Reached("locked")
-	own, entries, err := r.openJournal(cfg, info)
+	own, err := r.openJournal(cfg, info)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = own.Close() }() // its content is on disk
 	r.Reached("journal read")
-	f, err := r.filling(cfg, info, own, entries)
+	f, err := r.filling(cfg, info, own)
 	if err != nil {
 		return nil, err
 	}
@@ -117,23 +117,17 @@ func (r *Restore) setDefaults() {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	if r.Step == nil {
-		r.Step = func(string, int) {}
-	}
 	if r.Reached == nil {
 		r.Reached = func(string) {}
 	}
-	if r.Each == nil {
-		r.Each = func() {}
-	}
 }
 
-// openJournal opens and locks the configured journal, and returns its revocations.
-func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Journal, []*trust.Revocation, error) {
+// openJournal opens and locks the configured journal.
+func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Journal, error) {
 	path := cfg.JournalPath()
 	j, err := backup.OpenJournal(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("revocations.journal: %w", err)
+		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
 	err = giveToOwnerOf(cfg.DataDir, path)
 	if id := j.Installation(); err == nil && id != "" && id != info.Installation {
@@ -142,9 +136,9 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 			path, id, info.Installation)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, j.Close())
+		return nil, errors.Join(err, j.Close())
 	}
-	return j, j.Entries(), nil
+	return j, nil
 }
 
 // missing reports every missing file.
@@ -207,8 +201,8 @@ type filling struct {
 }
 
 // filling dates the recovery no earlier than any time in backup and journal, since a new machine's clock may be wrong.
-func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal,
-	entries []*trust.Revocation) (*filling, error) {
+func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal) (*filling, error) {
+	entries := own.Entries()
 	is := &orders.Recovery{
 		Schema: orders.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),

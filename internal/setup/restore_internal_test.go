@@ -41,7 +41,7 @@ func TestRestoreChild(t *testing.T) { //nolint:paralleltest // it kills its proc
 }
 
 func childRestore(config string) *Restore {
-	return &Restore{Config: config, File: os.Getenv(envBackup)}
+	return &Restore{Config: config, File: os.Getenv(envBackup), Step: func(string, int) {}, Each: func() {}}
 }
 
 // TestARestoreIsKilledAtEveryStep kills a restore with SIGKILL behind each of its

@@ -41,7 +41,10 @@ func loseStore(t *testing.T, f *testbed.Fleet) {
 
 // restoring returns a restore of a fleet's store from a backup.
 func restoring(f *testbed.Fleet, file string) *setup.Restore {
-	return &setup.Restore{Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now}
+	return &setup.Restore{
+		Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now,
+		Step: func(string, int) {}, Each: func() {},
+	}
 }
 
 func TestARestoredFleetGoesOn(t *testing.T) {

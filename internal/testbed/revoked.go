@@ -241,7 +241,7 @@ func Operator() trust.Cause {
 // OnCRL reports whether the newest CRL of the current issuer names the certificate.
 func (f *Fleet) OnCRL(serial string) bool {
 	f.t.Helper()
-	return onCRL(f.t, f.daemon.CRL(), serial)
+	return onCRL(f.t, f.daemon.CRLs()[0], serial)
 }
 
 func onCRL(t testing.TB, c *trust.CRL, serial string) bool {

@@ -17,7 +17,7 @@ func TestCheckFindsAWrongCRL(t *testing.T) {
 	e := f.Enroll(n)
 	f.Revoke(n.Identity)
 	f.Eventually("it is on the CRL", func() bool { return f.OnCRL(e.Serial) })
-	now, issuer := f.Clock.Now(), f.Daemon().CRL().Issuer
+	now, issuer := f.Clock.Now(), f.Daemon().CRLs()[0].Issuer
 	right := trust.RevokedCertificate{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: issuer}
 	for name, tt := range map[string]struct {
 		revoked []trust.RevokedCertificate

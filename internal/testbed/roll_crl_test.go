@@ -41,13 +41,13 @@ func TestEachIssuerHasItsRevocations(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	oldNode, oldCert := member(t, f, "old1.example.net")
 	_, oldGood := member(t, f, "old2.example.net")
-	before := f.Daemon().CRL()
+	before := f.Daemon().CRLs()[0]
 	f.Roll()
 	newNode, newCert := member(t, f, "new1.example.net")
 	_, newGood := member(t, f, "new2.example.net")
 
 	all := f.Daemon().CRLs()
-	if len(all) != 2 || all[0] != f.Daemon().CRL() || all[0].Issuer == before.Issuer ||
+	if len(all) != 2 || all[0] != f.Daemon().CRLs()[0] || all[0].Issuer == before.Issuer ||
 		all[1].Issuer != before.Issuer || all[1].Number < before.Number {
 		t.Fatalf("%d CRLs, want the new issuer's, and then CRL %d of %s or one after it", len(all), before.Number,
 			before.Issuer)

@@ -3,10 +3,10 @@ package helper
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"muster/internal/wire"
 )
@@ -125,32 +125,20 @@ func decode(b []byte) (*Response, error) {
 	if err := wire.DecodeStrict(b, &out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
-	for _, m := range []struct {
-		name  string
-		value json.RawMessage
-	}{
-		{"key", out.Key}, {"certificate", out.Certificate}, {"ca", out.CA}, {"ssldir", out.SSLDir},
-		{"server_claims", out.ServerClaims}, {"upgrade", out.Upgrade},
-	} {
-		if !isEmpty(m.value) {
+	for member, value := range map[string]json.RawMessage{"key": out.Key, "certificate": out.Certificate,
+		"ca": out.CA, "ssldir": out.SSLDir, "server_claims": out.ServerClaims, "upgrade": out.Upgrade} {
+		if !isEmpty(value) {
 			return nil, fmt.Errorf("%w: member %q must be empty: muster issues certificates itself and upgrades "+
-				"nothing", ErrOutput, m.name)
+				"nothing", ErrOutput, member)
 		}
 	}
 	r := Response{Defer: out.Defer, Shutdown: out.Shutdown, Msg: out.Msg}
-	for _, m := range []struct {
-		name string
-		from map[string]*string
-		to   *map[string]string
-	}{
-		{"configuration", out.Configuration, &r.Files.Configuration},
-		{"action_policies", out.ActionPolicies, &r.Files.ActionPolicies},
-		{"opa_policies", out.OPAPolicies, &r.Files.OPAPolicies},
-	} {
-		var err error
-		if *m.to, err = stringMap(m.from); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrOutput, m.name, err)
-		}
+	var errs [3]error
+	r.Files.Configuration, errs[0] = stringMap("configuration", out.Configuration)
+	r.Files.ActionPolicies, errs[1] = stringMap("action_policies", out.ActionPolicies)
+	r.Files.OPAPolicies, errs[2] = stringMap("opa_policies", out.OPAPolicies)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
 	if err := checkFiles(r.Files); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
@@ -171,16 +159,16 @@ func isEmpty(v json.RawMessage) bool {
 	}
 }
 
-func stringMap(from map[string]*string) (map[string]string, error) {
+func stringMap(member string, from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil
 	}
 	to := make(map[string]string, len(from))
-	for _, key := range slices.Sorted(maps.Keys(from)) {
-		if from[key] == nil {
-			return nil, fmt.Errorf("key %q is not a string", key)
+	for key, value := range from {
+		if value == nil {
+			return nil, fmt.Errorf("%s: key %q is not a string", member, key)
 		}
-		to[key] = *from[key]
+		to[key] = *value
 	}
 	return to, nil
 }

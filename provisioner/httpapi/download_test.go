@@ -37,7 +37,7 @@ func roll(t *testing.T, f *testbed.Fleet) {
 func TestFilesAreDownloaded(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	old := f.Daemon().CRL().Issuer
+	old := f.Daemon().CRLs()[0].Issuer
 	roll(t, f)
 	get := func(path, form string) []byte {
 		t.Helper()

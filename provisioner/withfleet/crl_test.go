@@ -56,29 +56,29 @@ func TestTheCRLIsRenewedInTime(t *testing.T) {
 		c.CRL.Validity = conffile.Span(10 * time.Hour)
 	}})
 	_, e := inFleet(t, f, web1)
-	first := f.Daemon().CRL()
+	first := f.Daemon().CRLs()[0]
 	if got := first.NextUpdate.Sub(first.ThisUpdate); got != 10*time.Hour {
 		t.Errorf("valid for %v", got)
 	}
 	f.Revoke(web1)
 	f.Eventually("it is listed", func() bool { return f.OnCRL(e.Serial) })
-	second := f.Daemon().CRL()
+	second := f.Daemon().CRLs()[0]
 	f.Clock.Advance(5*time.Hour - time.Minute)
 	f.Enroll(f.Node("web2.example.net")) // as an action in between
-	if got := f.Daemon().CRL(); got.Number != second.Number {
+	if got := f.Daemon().CRLs()[0]; got.Number != second.Number {
 		t.Errorf("CRL %d before half of the time, want %d still", got.Number, second.Number)
 	}
 	f.Clock.Advance(2 * time.Minute)
-	f.Eventually("a new one at half of its time", func() bool { return f.Daemon().CRL().Number > second.Number })
+	f.Eventually("a new one at half of its time", func() bool { return f.Daemon().CRLs()[0].Number > second.Number })
 	if !f.OnCRL(e.Serial) {
 		t.Error("the certificate fell off")
 	}
 	f.Check()
 	// An expired certificate is on one more CRL, and then gone.
 	expired := f.Record(web1).Current.NotAfter
-	number := f.Daemon().CRL().Number
+	number := f.Daemon().CRLs()[0].Number
 	f.Clock.Advance(expired.Sub(f.Clock.Now()) + time.Minute)
-	f.Eventually("a new one after the end of the certificate", func() bool { return f.Daemon().CRL().Number > number })
+	f.Eventually("a new one after the end of the certificate", func() bool { return f.Daemon().CRLs()[0].Number > number })
 	if !f.OnCRL(e.Serial) {
 		t.Error("the certificate fell off before it was on a CRL from after its end")
 	}
@@ -86,11 +86,11 @@ func TestTheCRLIsRenewedInTime(t *testing.T) {
 	f.Eventually("it is gone", func() bool { return !f.OnCRL(e.Serial) })
 	f.Check()
 	// The clock goes back: the CRL is from the future.
-	number = f.Daemon().CRL().Number
+	number = f.Daemon().CRLs()[0].Number
 	f.Clock.Advance(-40 * 24 * time.Hour)
 	acceptClock(t, f)
-	f.Eventually("one that is valid now", func() bool { return !f.Daemon().CRL().ThisUpdate.After(f.Clock.Now()) })
-	if got := f.Daemon().CRL().Number; got <= number {
+	f.Eventually("one that is valid now", func() bool { return !f.Daemon().CRLs()[0].ThisUpdate.After(f.Clock.Now()) })
+	if got := f.Daemon().CRLs()[0].Number; got <= number {
 		t.Errorf("CRL %d after %d", got, number)
 	}
 }
@@ -102,12 +102,12 @@ func TestTheCRLOutlivesItsProvisioner(t *testing.T) {
 	_, e := inFleet(t, f, web1)
 	f.Revoke(web1)
 	f.Eventually("it is listed", func() bool { return f.OnCRL(e.Serial) })
-	before := f.Daemon().CRL()
+	before := f.Daemon().CRLs()[0]
 	f.Stop()
 	f.Clock.Advance(25 * time.Hour)
 	f.Start()
 	// It serves with a valid one from the start.
-	if got := f.Daemon().CRL(); got.Number <= before.Number || !f.Clock.Now().Before(got.NextUpdate) ||
+	if got := f.Daemon().CRLs()[0]; got.Number <= before.Number || !f.Clock.Now().Before(got.NextUpdate) ||
 		!f.OnCRL(e.Serial) {
 		t.Errorf("CRL %d until %v after it had lapsed", got.Number, got.NextUpdate)
 	}
@@ -139,7 +139,7 @@ func opensslAccepts(t *testing.T, f *testbed.Fleet) {
 	f.Eventually("the file is the newest CRL", func() bool {
 		b, err := os.ReadFile(path)
 		return err == nil && f.OnCRL(revoked.Serial) && f.OnCRL(retired.Serial) &&
-			string(b) == string(ca.EncodeCRL(f.Daemon().CRL().DER))
+			string(b) == string(ca.EncodeCRL(f.Daemon().CRLs()[0].DER))
 	})
 	for name, tt := range map[string]struct {
 		e    *wire.Enrolled

@@ -169,8 +169,6 @@ func TestLoadConfig(t *testing.T) {
 		"missing": {policies.Config{Paths: []string{filepath.Join(dir, "missing")}}, fs.ErrNotExist},
 		"one of two missing": {policies.Config{Paths: []string{dir, filepath.Join(dir, "missing.rego")}},
 			fs.ErrNotExist},
-		"twice": {policies.Config{Paths: []string{dir, filepath.Join(dir, "p.rego")}},
-			policies.ErrInvalid},
 		"both built-in and own": {policies.Config{Paths: append(builtin(), at(t, module("default allow := true"))...)},
 			policies.ErrInvalid},
 	}

@@ -67,13 +67,6 @@ func read(paths []string, judge func(path string) error) ([]source, error) {
 			"want a Rego file that is not a test, or a directory with one",
 			ErrInvalid, strings.Join(paths, ", "))
 	}
-	seen := make(map[string]bool, len(all))
-	for _, s := range all {
-		if seen[s.path] {
-			return nil, fmt.Errorf("%w: %s is given twice", ErrInvalid, s.path)
-		}
-		seen[s.path] = true
-	}
 	return all, nil
 }
 

@@ -44,14 +44,9 @@ type Config struct {
 	// Shadow returns the result of the shadow policy, nil without one. Nil: there is none.
 	Shadow func() *Shadow
 
-	// Version is the program's. Optional.
-	Version string
-
-	// Log defaults to discarding.
-	Log *slog.Logger
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
+	Version string           // of the program
+	Log     *slog.Logger     // required
+	Now     func() time.Time // required
 }
 
 // A Shadow counts the decisions of a shadow policy since the start.
@@ -70,12 +65,6 @@ type Console struct {
 
 // New returns a Console. It reads and starts nothing.
 func New(cfg Config) (*Console, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	all, err := parsePages(cfg.Now)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ var nodeActions = []*action{
 		Danger: true,
 		states: onRecord,
 		Touches: []string{
-			"For one hour, the next node that asks for this name with another key gets it, once.",
+			"For one hour, the key that is named here, or else the next that asks, can take the name, once.",
 			"The present key then loses the name.",
 		},
 		Done: "Another key can take the name, once, within the hour.",
@@ -165,12 +165,6 @@ func (c nodePages) nameKey(ctx context.Context, o *order, id wire.Identity, key 
 	if key == "" {
 		return nil
 	}
-	named := *o.action
-	named.Touches = []string{
-		"For one hour, the node with this key can take the name, once.",
-		"The present key then loses the name.",
-	}
-	o.action = &named
 	o.On[0] += ", only the key " + key
 	o.Fields.Set("key", key)
 	return nil

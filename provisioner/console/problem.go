@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,19 +51,6 @@ type failPage struct {
 	Back string // link to continue
 }
 
-// failures are titles by status.
-var failures = map[int]string{
-	http.StatusBadRequest:          "Not understood",
-	http.StatusForbidden:           "Not allowed",
-	http.StatusNotFound:            "Not found",
-	http.StatusConflict:            "Not done",
-	http.StatusUnprocessableEntity: "Refused",
-	http.StatusTooManyRequests:     "Too many attempts",
-	http.StatusInternalServerError: "Error",
-	http.StatusServiceUnavailable:  "Unavailable",
-	http.StatusGatewayTimeout:      "No answer",
-}
-
 // backFrom returns the page to go back to after an error at path.
 func backFrom(path string) string {
 	if page, _, order := strings.Cut(path, "/do/"); order {
@@ -88,6 +74,5 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *login.Logi
 		by, level = login.By(), slog.LevelInfo
 	}
 	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
-	title := cmp.Or(failures[status], http.StatusText(status))
-	c.show(w, r, login, status, "problem", title, failPage{what, remedy, backFrom(r.URL.Path)})
+	c.show(w, r, login, status, "problem", http.StatusText(status), failPage{what, remedy, backFrom(r.URL.Path)})
 }

@@ -96,13 +96,6 @@ func local(next string) string {
 }
 
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
-	if _, err := r.Cookie(cookieSession); err == nil {
-		if _, err := c.authenticate(r); err == nil { // for example in another tab
-			//nolint:gosec // local returns paths of this site
-			http.Redirect(w, r, local(r.URL.Query().Get("next")), http.StatusSeeOther)
-			return
-		}
-	}
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", loginPage{Next: local(r.URL.Query().Get("next"))})
 }
 

@@ -74,13 +74,8 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 		errs = append(errs, err)
 		q.Node = id
 	}
-	switch once := v.Get("once"); once {
-	case "", "false":
-	case "true":
-		q.Once = true
-	default:
-		errs = append(errs, fmt.Errorf("once: %.64q, want true or false", once))
-	}
+	q.Once, err = truth(v, "once")
+	errs = append(errs, err)
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
 	if !events.TypeBegins(q.Type) {
 		errs = append(errs, fmt.Errorf("type: no event type begins with %.64q, "+

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -30,14 +29,6 @@ type HTTPSConfig struct {
 
 	// Roots are the authorities named to clients. Each request's certificate is verified independently. Optional.
 	Roots *x509.CertPool
-}
-
-func (c *HTTPSConfig) listen() (net.Listener, error) {
-	l, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("HTTPS: %w", err)
-	}
-	return l, nil
 }
 
 // harden limits a server that other machines can reach. TLS does not require a client certificate: a token may replace

@@ -126,13 +126,8 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 			}
 		}
 	}
-	switch s := v.Get("faulty"); s {
-	case "", "false":
-	case "true":
-		q.Faulty = true
-	default:
-		errs = append(errs, fmt.Errorf("faulty: %.40q, want true or false", s))
-	}
+	q.Faulty, err = truth(v, "faulty")
+	errs = append(errs, err)
 	if s := v.Get("limit"); s != "" {
 		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
 			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, fleet.MaxLimit))

@@ -48,8 +48,8 @@ type Server struct {
 // Open opens the socket and, if configured, the HTTPS listener. Connections wait for Run.
 func (s *Server) Open() (err error) {
 	if s.cfg.HTTPS != nil {
-		if s.https, err = s.cfg.HTTPS.listen(); err != nil {
-			return err
+		if s.https, err = net.Listen("tcp", s.cfg.HTTPS.Listen); err != nil {
+			return fmt.Errorf("HTTPS: %w", err)
 		}
 	}
 	if s.socket, err = listenUnix(s.cfg.Socket); err != nil && s.https != nil {

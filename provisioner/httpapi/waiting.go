@@ -34,12 +34,9 @@ type Pending struct {
 
 // PendingSource counts the waiting keys of an address, of which [waiting.MaxPerSource] is the limit.
 type PendingSource struct {
-	Source    string        `json:"source"` // address, or the /64 of an IPv6 address
-	Keys      int           `json:"keys"`
-	Gone      int           `json:"gone"` // keys without a request for [waiting.GoneAfter]
-	Tokens    []jwt.TokenID `json:"tids"`
-	Since     time.Time     `json:"since"`      // of the longest wait
-	LastAsked time.Time     `json:"last_asked"` // newest request
+	Source string        `json:"source"` // address, or the /64 of an IPv6 address
+	Keys   int           `json:"keys"`
+	Tokens []jwt.TokenID `json:"tids"`
 }
 
 func sourcesOf(keys []*waiting.Key) []*PendingSource {
@@ -48,18 +45,12 @@ func sourcesOf(keys []*waiting.Key) []*PendingSource {
 		source := limit.Source(w.Source)
 		s := of[source]
 		if s == nil {
-			s = &PendingSource{Source: limit.SourceName(source, w.Source), Since: w.Since}
+			s = &PendingSource{Source: limit.SourceName(source, w.Source)}
 			of[source], list = s, append(list, s)
 		}
 		s.Keys++
-		if w.Gone {
-			s.Gone++
-		}
 		if !slices.Contains(s.Tokens, w.Token) {
 			s.Tokens = append(s.Tokens, w.Token)
-		}
-		if w.LastAsked.After(s.LastAsked) {
-			s.LastAsked = w.LastAsked
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *PendingSource) int { return b.Keys - a.Keys })

@@ -104,10 +104,7 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 var sourceColumns = []cli.Column[*httpapi.PendingSource]{
 	{Title: "ADDRESS", Value: func(s *httpapi.PendingSource) any { return s.Source }},
 	{Title: "KEYS", Value: func(s *httpapi.PendingSource) any { return s.Keys }},
-	{Title: "GONE", Value: func(s *httpapi.PendingSource) any { return s.Gone }},
 	{Title: "TOKENS", Value: func(s *httpapi.PendingSource) any { return len(s.Tokens) }},
-	{Title: "SINCE", Value: func(s *httpapi.PendingSource) any { return s.Since }},
-	{Title: "LAST REQUEST", Value: func(s *httpapi.PendingSource) any { return s.LastAsked }},
 	{Title: "TOKEN IDS", Wide: true, Value: func(s *httpapi.PendingSource) any { return fmt.Sprint(s.Tokens) }},
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,6 +70,13 @@ var damages = []struct {
 	{"the directory of the stream, removed", func(t testing.TB, block string) { removeAll(t, block, "..") }},
 	{"a block removed", remove},
 }
+
+// alike are damages that a start finds by the same comparison as another row: damagedAllWays has all rows.
+var alike = []string{
+	"a byte flipped in the first message", "a block without its last byte", "a block of zeros", "a block removed",
+}
+
+const damagedAllWays = "MUSTER_NODES"
 
 func cutTo(to func(size int) int) func(testing.TB, string) {
 	return func(t testing.TB, block string) {
@@ -195,6 +203,9 @@ func TestDamagedStoreIsNotServed(t *testing.T) {
 				for _, d := range damages {
 					if ended == "stopped" && !strings.Contains(d.what, "flipped") {
 						continue // an index hides the content of blocks only
+					}
+					if stream != damagedAllWays && slices.Contains(alike, d.what) {
+						continue
 					}
 					tg.restore(from)
 					d.do(t, blocks(t, tg.path("data/broker"), stream)[0])

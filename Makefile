@@ -6,7 +6,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
 # The linter, which runs before, has all of go vet in it. The packages that take longest come first, or the end would wait
 # for them.
 TEST      = $(GO) test -race -shuffle=on -vet=off
-PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
+PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos -e /internal/attacks)
 
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
@@ -28,6 +28,7 @@ test: ## the quick tests, with the race detector, shuffled: they need Go, openss
 ci: deps browser ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
 	MUSTER_CI=1 $(TEST) -parallel 3 -timeout 15m $(PACKAGES)
 	MUSTER_CI=1 $(TEST) -timeout 15m ./internal/chaos # alone: its processes need both cores
+	MUSTER_CI=1 $(GO) test -shuffle=on -vet=off -timeout 15m ./internal/attacks # its own code is in processes
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund

@@ -249,8 +249,12 @@ func TestOddFilesOfTheAgent(t *testing.T) {
 				continue
 			}
 			undo := f.spoil(t, at(name))
-			if said := doctor(t, dir, args); name != "ssl/.lock" && !strings.Contains(said, f.says) {
-				t.Errorf("%s as %s: doctor does not say %q:\n%s", name, f.name, f.says, said)
+			says := f.says
+			if name == "facts" && f.name == "too large" {
+				says = "too large: "
+			}
+			if said := doctor(t, dir, args); name != "ssl/.lock" && !strings.Contains(said, says) {
+				t.Errorf("%s as %s: doctor does not say %q:\n%s", name, f.name, says, said)
 			}
 			if f.name == "pipe" {
 				p := start()

@@ -24,7 +24,7 @@ func ToJSON(b []byte) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// asTexts marks keys and times as texts: JSON has no others.
+// asTexts marks keys and times as texts, since JSON has no other form of them.
 func asTexts(n *yaml.Node) {
 	for i, c := range n.Content {
 		key := n.Kind == yaml.MappingNode && i%2 == 0 && c.ShortTag() != "!!merge"

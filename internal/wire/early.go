@@ -13,8 +13,8 @@ const earlyPing, earlyPong = "PING\r\n", "PONG\r\n"
 // An EarlyPingConn lets nats.go wait longer than two seconds for its admission. After two seconds nats-server sends
 // a PING, which makes nats.go give up. EarlyPingConn answers such PINGs and hides them.
 //
-// With TLS, wrap the TLS connection. The first write must be CONNECT or a WebSocket request; the PINGs of WebSockets stay
-// unanswered. One goroutine may read while another writes.
+// With TLS, wrap the TLS connection. The first write must be CONNECT or a WebSocket request; PINGs in WebSocket frames
+// stay unanswered. One goroutine may read while another writes.
 type EarlyPingConn struct {
 	net.Conn
 	started     bool          // something has been written

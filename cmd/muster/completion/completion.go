@@ -11,7 +11,8 @@ import (
 	"muster/internal/cli"
 )
 
-const help = `Prints a script with which the shell completes commands, flags and their values.
+const help = `Prints a script with which the shell completes commands, flags, and their values:
+nodes and tokens too, if the provisioner answers within a second.
 
   muster completion bash > /etc/bash_completion.d/muster
   muster completion zsh > /usr/local/share/zsh/site-functions/_muster

@@ -50,7 +50,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Flag(c, "follow").Short('f').BoolVar(&f.follow)
 	cli.Flag(c, "since").StringVar(&f.since)
 	cli.Flag(c, "type").StringVar(&f.typ)
-	cli.Parse(cli.Flag(c, "node"), &f.node, wire.ParseName)
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.node, wire.ParseName)
 	cli.Flag(c, "code").StringVar(&f.code)
 	o.Forms = []string{cli.FormTable, cli.FormJSON, cli.FormJSONL}
 	o.AddFlags(c)

@@ -47,7 +47,7 @@ func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Parse(cli.Flag(c, "match"), &f.Match, func(s string) (wire.Pattern, error) {
 		return wire.Pattern(wire.FoldName(s)), nil // checked with the other filters
 	})
-	cli.Flag(c, "token-id").StringVar((*string)(&f.Token))
+	cli.Flag(c, "token-id").HintAction(verb.TokenIDs).StringVar((*string)(&f.Token))
 	cli.Flag(c, "fact").StringsVar(&f.Facts)
 }
 
@@ -75,6 +75,9 @@ func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	}
 	return q, errors.Join(verb.Flag("expires-before", expires), verb.Flag("unseen", unseen), verb.Flags(q.Check()))
 }
+
+// hints implements [selection].
+func (f *filter) hints() []string { return verb.NodeNames() }
 
 // check implements [selection].
 func (f *filter) check() error {

@@ -45,7 +45,7 @@ func addQuestion[T any](
 ) {
 	var identity wire.Identity
 	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))
-	cli.Arg(c.Arg("node", "Name of the node.").Required(), &identity, wire.ParseName)
+	cli.Arg(c.Arg("node", "Name of the node.").HintAction(verb.NodeNames).Required(), &identity, wire.ParseName)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (T, error) {
 		return verb.Get[T](ctx, o, pathOf(identity, path))
 	}, show)

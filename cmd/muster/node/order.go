@@ -37,6 +37,7 @@ type order struct {
 type selection interface {
 	addFlags(*kingpin.CmdClause)
 	empty() bool
+	hints() []string // names, for completion
 
 	// check returns the mistakes in the flags.
 	check() error
@@ -59,7 +60,7 @@ command line is wrong.`
 
 // addFlags adds the arguments and flags, with their checks.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
-	c.Arg("nodes", "Names of nodes, or patterns of names.").StringsVar(&v.given)
+	c.Arg("nodes", "Names of nodes, or patterns of names.").HintAction(v.selection.hints).StringsVar(&v.given)
 	cli.Flag(c, "all").BoolVar(&v.all)
 	v.selection.addFlags(c)
 	v.batch.addFlags(c)

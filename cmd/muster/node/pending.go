@@ -33,6 +33,9 @@ func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 // empty implements [selection].
 func (f *pendingFilter) empty() bool { return f.IsZero() }
 
+// hints implements [selection].
+func (f *pendingFilter) hints() []string { return verb.PendingNames() }
+
 // check implements [selection].
 func (f *pendingFilter) check() error {
 	_, err := f.Compile()

@@ -50,7 +50,7 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("eval", "Show how a policy decides about one node.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of Rego files.").Required().StringVar(&v.policy)
 	cli.Flag(c, "input").StringVar(&v.input)
-	cli.Parse(cli.Flag(c, "node"), &v.node, wire.ParseName)
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &v.node, wire.ParseName)
 	cli.Since(cli.Flag(c, "since").Default("7d"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.check)

@@ -40,7 +40,7 @@ type one struct{ name string }
 // tokenArg adds the argument that names a token.
 func tokenArg(c *kingpin.CmdClause) *one {
 	t := &one{}
-	c.Arg("token", "Id of the token, or its file.").Required().StringVar(&t.name)
+	c.Arg("token", "Id of the token, or its file.").HintAction(verb.TokenIDs).Required().StringVar(&t.name)
 	return t
 }
 

@@ -161,40 +161,44 @@ Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal,
 	return b.String()
 }
 
-// brokerSteps returns the commands that make and run each broker of a cluster, one a machine. A broker is named by its
-// host, or by a number if that is an address.
+// brokerSteps returns the commands that make and run each broker of a cluster. Brokers on one host get ports of their
+// own. A broker is named by its host, or by a number if that is an address or has several brokers.
 func brokerSteps(urls, config string) string {
-	var configs, runs, routes strings.Builder
 	all := strings.Split(urls, ",")
-	for _, url := range all {
-		host, _ := hostPort(url)
-		routes.WriteString(" --route " + net.JoinHostPort(host, "6222"))
-	}
+	names, flags, routes := make([]string, len(all)), make([]string, len(all)), ""
+	onHost := map[string]int{}
 	for i, url := range all {
-		name, port := hostPort(url)
-		if _, err := wire.ParseIdentity(name); err != nil {
-			name = "n" + strconv.Itoa(i+1)
+		host, port, err := net.SplitHostPort(url)
+		if err != nil {
+			host, port = url, "4222"
 		}
-		fmt.Fprintf(&configs, "  muster broker config --config %[1]s --host %[2]s --write --dir %[2]s", config, name)
-		if port != defaultPort {
-			configs.WriteString(" --listen 0.0.0.0:" + port)
+		names[i] = host
+		if _, err := wire.ParseIdentity(host); err != nil || strings.Count(","+urls, ","+host+":") > 1 {
+			names[i] = "n" + strconv.Itoa(i+1)
 		}
-		if len(all) > 1 {
-			configs.WriteString(" \\\n   " + routes.String())
+		if port != "4222" {
+			flags[i] += " --listen 0.0.0.0:" + port
 		}
-		configs.WriteByte('\n')
-		fmt.Fprintf(&runs, "  muster broker run %s/nats-server.conf\n", name)
+		clusterPort := strconv.Itoa(6222 + onHost[host])
+		if onHost[host]++; clusterPort != "6222" {
+			flags[i] += " --cluster-listen 0.0.0.0:" + clusterPort
+		}
+		routes += " --route " + net.JoinHostPort(host, clusterPort)
 	}
-	return "Make the configuration of each broker, and copy its directory to its machine:\n\n" + configs.String() +
-		"\nRun each broker on its machine. The provisioner needs most of them:\n\n" + runs.String() + "\n"
-}
-
-const defaultPort = "4222"
-
-func hostPort(url string) (host, port string) {
-	host, port, err := net.SplitHostPort(url)
-	if err != nil {
-		return url, defaultPort
+	if len(all) > 1 {
+		routes = " \\\n   " + routes
+	} else {
+		routes = ""
 	}
-	return host, port
+	var b strings.Builder
+	b.WriteString("Make the configuration of each broker, and copy its directory to its machine:\n\n")
+	for i, name := range names {
+		fmt.Fprintf(&b, "  muster broker config --config %[1]s --host %[2]s --write --dir %[2]s%[3]s%[4]s\n",
+			config, name, flags[i], routes)
+	}
+	b.WriteString("\nRun each broker on its machine. The provisioner needs most of them:\n\n")
+	for _, name := range names {
+		fmt.Fprintf(&b, "  muster broker run %s/nats-server.conf\n", name)
+	}
+	return b.String() + "\n"
 }

@@ -170,8 +170,8 @@ func (s *Server) supervise(ctx context.Context) error {
 		if v.conf == nil || v.conf.Faults == nil {
 			s.problems.solved(msgSettings)
 		} else {
-			s.problems.problem(ctx, slog.LevelWarn, msgSettings, advice.New(link.OneLine(v.conf.Faults), remedySettings),
-				"node", v.identity, "path", s.sets.conf)
+			s.problems.problem(ctx, slog.LevelWarn, msgSettings,
+				advice.New(link.OneLine(v.conf.Faults), remedySettings), "node", v.identity, "path", s.sets.conf)
 		}
 		if err := v.unsafe(&s.cfg, s.sets.conf); err != nil {
 			s.problems.problem(ctx, slog.LevelWarn, msgUnsafe, link.OneLine(err))

@@ -147,12 +147,12 @@ func warnOpen(l jwt.Limits, secure bool) {
 	switch {
 	case l.Seal != "":
 	case l.CA == "":
-		verb.Say("warning: without --ca and --seal nodes take any provisioner for yours: the network between node and " +
-			"broker can read the token and replace certificate, configuration and policies; " +
+		verb.Say("warning: without --ca and --seal nodes take any provisioner for yours: the network between node " +
+			"and broker can read the token and replace certificate, configuration and policies; " +
 			"sign with --ca ca/root.pem --seal seal.pub")
 	case !secure:
-		verb.Say("warning: without --seal a listener between node and broker reads the token with its secret, the facts " +
-			"and the configuration, but can replace none of what nodes get; sign with --seal seal.pub")
+		verb.Say("warning: without --seal a listener between node and broker reads the token with its secret, the " +
+			"facts and the configuration, but can replace none of what nodes get; sign with --seal seal.pub")
 	}
 }
 

@@ -50,7 +50,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
-	if err := e.Files.Check(); err != nil {
+	if err := e.Check(); err != nil {
 		return nil, advice.Errorf(remedyPushed, "%w: %w", errReply, link.OneLine(err))
 	}
 	text, err := confText(e, want.identity, want.identityInConf)

@@ -183,7 +183,7 @@ func (e *enroller) refused(
 	r := link.Refusal{Refusal: reply.Refusal}
 	if r.Code == wire.CodeShutdown {
 		if err := checkSigned(reply, authority, v.identity, nil, e.clock.at); err != nil {
-			return fmt.Errorf("%v: %w", r, err)
+			return fmt.Errorf("%s: %w", r.Error(), err)
 		}
 	}
 	return advice.New(r, e.refusalRemedy(r, v, key))

@@ -63,7 +63,7 @@ func newSets(cfg Config) (*sets, error) {
 		Dir:   ssl,
 		Links: shown,
 		Kept: func(path, kept string) {
-			cfg.Log.WarnContext(context.Background(), "local file kept before it is replaced",
+			cfg.Log.Warn("local file kept before it is replaced",
 				"path", path, "kept", kept)
 		},
 		Step: cfg.hooks.steps,

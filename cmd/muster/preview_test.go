@@ -188,7 +188,7 @@ func TestEvalFollowsTemplateAndHelper(t *testing.T) {
 	t.Parallel()
 	helper := filepath.Join(t.TempDir(), "helper.sh")
 	if err := os.WriteFile(helper, []byte("#!/bin/sh\ngrep -q 'BEGIN CERTIFICATE REQUEST' || exit 1\n"+
-		`echo '{"configuration":{"log_level":"loud"}}'`), 0o700); err != nil { //nolint:gosec // it is run
+		`echo '{"configuration":{"log_level":"loud"}}'`), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, options := range map[string]testbed.Options{

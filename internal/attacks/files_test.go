@@ -158,7 +158,7 @@ func TestOddFilesWhileTheProvisionerRuns(t *testing.T) {
 		"  certificate: api.pem\n  key: api-key.pem\n")
 	tg.start()
 	handshake := func() error {
-		d := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // whichever it shows
+		d := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 		conn, err := d.DialContext(within(t), "tcp", tg.api)
 		if err != nil {
 			return err

@@ -35,9 +35,8 @@ func TestMain(m *testing.M) {
 	if work, err = os.MkdirTemp("", "muster-attacks-"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
+	m.Run()
 	_ = os.RemoveAll(work)
-	os.Exit(code)
 }
 
 // programs builds the programs once for all tests, as `make build` does, and returns their directory.

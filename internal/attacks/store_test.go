@@ -317,7 +317,6 @@ type separate struct {
 	*target
 	b     *process // the broker
 	store string   // its directory
-	js    jetstream.JetStream
 }
 
 func newSeparate(t testing.TB) *separate {

@@ -84,8 +84,8 @@ func awaitWriter(f *os.File) error {
 		return err
 	}
 	return raw.Control(func(fd uintptr) {
-		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-		_, _ = unix.Poll(events, int(writerWait.Milliseconds()))      // an early end is found by the first read
+		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, _ = unix.Poll(events, int(writerWait.Milliseconds())) // an early end is found by the first read
 	})
 }
 

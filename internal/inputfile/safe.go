@@ -95,7 +95,7 @@ func judge(at string, writers fs.FileMode, owners []int) error {
 		}
 		err = fmt.Errorf("%s: %s by user %d, which %w: chown -h %d %s", at, what, owner, ErrUnsafe, os.Geteuid(),
 			ShellWord(at))
-	case !link && mode.Perm()&writers != 0 && !(mode.IsDir() && mode&fs.ModeSticky != 0):
+	case !link && mode.Perm()&writers != 0 && (!mode.IsDir() || mode&fs.ModeSticky == 0):
 		err = fmt.Errorf("%s: mode %04o %w: chmod go-w %s", at, mode.Perm(), ErrUnsafe, ShellWord(at))
 	}
 	if link {

@@ -32,7 +32,7 @@ func TestNoSpace(t *testing.T) {
 	} {
 		cmd := command(t, tt.args...)
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != 1 || string(out) != "muster: "+tt.says+"\n" {
+		if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix("\n"+string(out), "\nmuster: "+tt.says+"\n") {
 			t.Errorf("muster %q: exit %d, want 1:\n%s want %s", tt.args, cmd.ProcessState.ExitCode(), out, tt.says)
 		}
 		if after := list(t, disk.Dir); after != before {

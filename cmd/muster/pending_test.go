@@ -42,7 +42,7 @@ func TestPendingVerbs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want(ask("node", "pending"), `^web1\.example\.net  `+pending.Waiting[0].Key[:16]+`  approval_pending  \d+s ago  1 +127\.0\.0\.1 `)
+	want(ask("node", "pending"), `^web1\.example\.net  `+pending.Waiting[0].Key[:16]+`  approval_pending  waiting  \d+s ago  \d+ +\d+s ago +127\.0\.0\.1 `)
 	want(ask("node", "pending", "-o", "wide"), ` never seen before`)
 	want(ask("node", "pending", "--prefix", "db"), `\A\z`)
 	ask("node", "reject", "web1.example.net", "--why", "who is that")

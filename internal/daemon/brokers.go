@@ -218,7 +218,13 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 		return store.Open(ctx, cfg)
 	}
 	defer l.reportWait(ctx)()
-	open := func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, cfg) }
+	open := func(ctx context.Context) (*store.Store, error) {
+		s, err := store.Open(ctx, cfg)
+		if errors.Is(err, store.ErrDamaged) {
+			l.opts.Log.WarnContext(ctx, "store not ready, retrying", "err", err)
+		}
+		return s, err
+	}
 	s, err := AwaitStore(ctx, open, store.ErrInstallation, store.ErrNoWatermark)
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrDamaged) && ctx.Err() == nil {
 		err = fmt.Errorf("the store did not answer within %v: most of its servers must run and reach each other: %s",

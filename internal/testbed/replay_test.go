@@ -398,7 +398,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 	f.Eventually("the log says which key it was and what to do", func() bool {
 		log := f.Log()
 		return strings.Contains(log, older.ID()) && strings.Contains(log, "sealed to an unknown key") &&
-			strings.Contains(log, "sign tokens for the seal.pub")
+			strings.Contains(log, "sign tokens for the present seal.pub")
 	})
 	f.Eventually("the agent's log says so, too", func() bool {
 		return strings.Contains(f.Log(), "the provisioner does not have the token's seal key")

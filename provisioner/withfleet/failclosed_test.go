@@ -231,9 +231,9 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 	n, e := inFleet(t, f, "web2.example.net")
 	nc := f.DialFleet(n, e)
 	defer nc.Close()
-	crl := f.Daemon().CRLs()[0]
+	crl := newestCRL(f)
 	f.Eventually("a CRL of this year", func() bool {
-		crl = f.Daemon().CRLs()[0]
+		crl = newestCRL(f)
 		return f.Clock.Now().Sub(crl.ThisUpdate) < time.Hour
 	})
 	f.Clock.Advance(-year)
@@ -246,7 +246,7 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 		}
 		f.Revoke("web1.example.net") // a CRL is due, but not by this clock
 		f.Eventually("it is noticed", func() bool { return strings.Contains(f.Log(), "CRL not renewed") })
-		if got := f.Daemon().CRLs()[0]; got != nil && got.Number != crl.Number {
+		if got := newestCRL(f); got != nil && got.Number != crl.Number {
 			t.Errorf("%s: CRL %d of %v, want %d as it was", what, got.Number, got.ThisUpdate, crl.Number)
 		}
 		if what == "running" {
@@ -259,7 +259,7 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 	}
 	f.Clock.Advance(year)
 	f.Eventually("a CRL by the right clock",
-		func() bool { c := f.Daemon().CRLs()[0]; return c != nil && c.Number > crl.Number })
+		func() bool { c := newestCRL(f); return c != nil && c.Number > crl.Number })
 	if !f.Admits("web2.example.net", e.Serial) {
 		t.Error("not admitted although the clock is right again")
 	}
@@ -338,4 +338,12 @@ func TestAStartOnAReadOnlyDisk(t *testing.T) {
 	d.Remount()
 	f.Start()
 	f.Check()
+}
+
+// newestCRL returns nil if no CRL is served.
+func newestCRL(f *testbed.Fleet) *trust.CRL {
+	if all := f.Daemon().CRLs(); len(all) > 0 {
+		return all[0]
+	}
+	return nil
 }

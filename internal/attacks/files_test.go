@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/testproc"
 	"muster/jwt"
 )
 
@@ -315,11 +316,8 @@ func sslDirs(t *testing.T, dir string, start func() *process) {
 // pipe without a writer, or with an endless one, ends in one line.
 func TestTypedPipesAreRead(t *testing.T) {
 	t.Parallel()
+	testproc.Needs(t, "bash")
 	tg := install(t)
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
 	muster := program(t, "muster")
 	for name, tt := range map[string]struct{ args, says string }{
 		"both by substitution": {`<(sleep 0.2; cat prov/signer-key.pem) --secret-file <(echo hush)`, "Saved token"},
@@ -331,7 +329,7 @@ func TestTypedPipesAreRead(t *testing.T) {
 		if err := syscall.Mkfifo(filepath.Join(tg.dir, "pipe"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(within(t), bash, "-c", muster+" jwt sign --force t.jwt --urls b:1 "+tt.args)
+		cmd := exec.CommandContext(within(t), "bash", "-c", muster+" jwt sign --force t.jwt --urls b:1 "+tt.args)
 		cmd.Dir = tg.dir
 		begun := time.Now()
 		out, _ := cmd.CombinedOutput()

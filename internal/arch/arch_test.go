@@ -17,7 +17,7 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
-	{"internal/span", "internal/inputfile"},
+	{"internal/span", "internal/inputfile", "internal/nearest"},
 	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"internal/serverconf"},
@@ -88,7 +88,7 @@ var owners = map[string][]string{
 	"github.com/miekg/dns":            {"internal/discover"},
 	"go.yaml.in/yaml":                 {"internal/conffile", "provisioner/httpapi"},
 	"github.com/schollz/progressbar":  {"internal/cli"},
-	"github.com/agnivade/levenshtein": {"internal/cli", "internal/serverconf"},
+	"github.com/agnivade/levenshtein": {"internal/nearest"},
 	"golang.org/x/term":               {"internal/cli"},
 	"github.com/santhosh-tekuri":      {},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/agnivade/levenshtein"
+	"muster/internal/nearest"
+
 	"github.com/alecthomas/kingpin/v2"
 )
 
@@ -24,7 +24,7 @@ func mistake(app *kingpin.Application, args []string, refused error) error {
 		verbs := commandsIn(parsed.SelectedCommand.Model().CmdGroupModel)
 		return fmt.Errorf("`%s %s` needs a command: %s", app.Name, word, strings.Join(verbs, ", "))
 	case strings.HasPrefix(refused.Error(), "unknown"):
-		if meant := nearest(word, flagsOf(app, parsed)); meant != "" {
+		if meant := nearestOf(word, flagsOf(app, parsed)); meant != "" {
 			return fmt.Errorf("%w: did you mean %s?", refused, meant)
 		}
 	case strings.HasPrefix(refused.Error(), "expected command"):
@@ -91,7 +91,7 @@ func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word strin
 			}
 		}
 	}
-	if meant := nearest(word, commandsIn(group)); meant != "" {
+	if meant := nearestOf(word, commandsIn(group)); meant != "" {
 		return above + meant
 	}
 	return ""
@@ -122,19 +122,13 @@ func emptyValue(app *kingpin.Application, args []string) error {
 	return nil
 }
 
-// nearest returns the first of the words that begins with word, else the one with at most two different letters, else
-// "".
-func nearest(word string, words []string) string {
-	best, meant := 3, ""
-	for _, w := range words {
-		if word != "" && strings.HasPrefix(w, word) {
-			return w
-		}
-		if d := levenshtein.ComputeDistance(word, w); d < best && d <= utf8.RuneCountInString(word)/2 {
-			best, meant = d, w
-		}
+// nearestOf returns the first of the words that begins with word, else the nearest one, else "".
+func nearestOf(word string, words []string) string {
+	begins := func(w string) bool { return word != "" && strings.HasPrefix(w, word) }
+	if i := slices.IndexFunc(words, begins); i >= 0 {
+		return words[i]
 	}
-	return meant
+	return nearest.Word(word, words, 2)
 }
 
 // flagsOf returns the visible flags of the program and of the recognized commands.

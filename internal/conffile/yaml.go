@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"muster/internal/inputfile"
+	"muster/internal/nearest"
 	"muster/internal/span"
 )
 
@@ -62,8 +65,10 @@ func decodeYAML(b []byte, dst any) error {
 	}
 	var errs []error
 	if mistakes := (*yaml.TypeError)(nil); errors.As(err, &mistakes) {
+		known := make(map[string][]string)
+		keysOf(reflect.TypeOf(dst), known)
 		for _, text := range mistakes.Errors[:min(len(mistakes.Errors), maxMistakes)] {
-			errs = append(errs, errors.New(unknownKey.ReplaceAllString(text, `unknown key "$1"`)))
+			errs = append(errs, errors.New(explainUnknown(text, known)))
 		}
 	} else if err != nil {
 		return err
@@ -76,7 +81,37 @@ func decodeYAML(b []byte, dst any) error {
 }
 
 // unknownKey matches the message about an unknown key, which names a Go type.
-var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
+var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type (.+)$`)
+
+// explainUnknown names the nearest of the keys that are known at the place of an unknown one.
+func explainUnknown(text string, known map[string][]string) string {
+	m := unknownKey.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	said := fmt.Sprintf("unknown key %q", m[1])
+	if meant := nearest.Word(m[1], known[m[2]], 2); meant != "" {
+		said += fmt.Sprintf(": did you mean %q?", meant)
+	}
+	return strings.TrimSuffix(text, m[0]) + said
+}
+
+// keysOf collects the keys of all structs in t, by type.
+func keysOf(t reflect.Type, known map[string][]string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		keysOf(t.Elem(), known)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			keysOf(f.Type, known)
+			keys := []string{strings.Split(f.Tag.Get("yaml"), ",")[0]}
+			if keys[0] == "" { // inline, or not for files
+				keys = known[f.Type.String()]
+			}
+			known[t.String()] = append(known[t.String()], keys...)
+		}
+	}
+}
 
 // emptyValues reports list entries without a value: if all values are commented out, the entry would lift a
 // restriction.

@@ -79,9 +79,9 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		in   string
 		want []string // the lines of the error, without the file's name
 	}{
-		"unknown key":                   {"naem: red\n", []string{`line 1: unknown key "naem"`}},
-		"unknown nested key":            {"broker:\n  ulr: x\n", []string{`line 2: unknown key "ulr"`}},
-		"key in capitals":               {"Name: red\n", []string{`line 1: unknown key "Name"`}},
+		"unknown key":                   {"naem: red\n", []string{`line 1: unknown key "naem": did you mean "name"?`}},
+		"unknown nested key":            {"broker:\n  ulr: x\n", []string{`line 2: unknown key "ulr": did you mean "url"?`}},
+		"key in capitals":               {"Name: red\n", []string{`line 1: unknown key "Name": did you mean "name"?`}},
 		"key given twice":               {"name: red\nopen: true\nname: green\n", []string{`line 3: mapping key "name" already defined at line 1`}},
 		"no duration":                   {"lifetime: soon\n", []string{`line 1: "soon" is not a span such as 90s, 30m, 12h, 30d or 2w`}},
 		"number out of range":           {"broker: {port: 70000}\n", []string{"line 1: cannot unmarshal !!int `70000` into uint16"}},
@@ -90,7 +90,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"no text":                       {"name: [a]\n", []string{`line 1: cannot unmarshal !!seq into string`}},
 		"two documents":                 {"name: red\n---\nname: green\n", []string{`more than one document, want one`}},
 		"rubbish behind it":             {"name: red\n--- [\n", []string{`more than one document, want one`}},
-		"all at once":                   {"naem: red\nlifetime: soon\n", []string{`line 1: unknown key "naem"`, `line 2: "soon" is not a span such as 90s, 30m, 12h, 30d or 2w`}},
+		"all at once":                   {"naem: red\nlifetime: soon\n", []string{`line 1: unknown key "naem": did you mean "name"?`, `line 2: "soon" is not a span such as 90s, 30m, 12h, 30d or 2w`}},
 		"a limit without a value":       {"signers:\n  - name: a\n    sites:\n    # - ams\n", []string{`line 3: ` + noValue}},
 		"a limit that is an empty list": {"signers: [{sites: [ams]}, {sites: []}]\n", []string{`line 1: ` + noValue}},
 		"a limit with nothing in it":    {"signers:\n  - sites:\n      - ams\n      - # b\n      - ~\n", []string{`line 4: ` + noValue, `line 5: ` + noValue}},

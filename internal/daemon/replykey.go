@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ const replyKeyLife = 7 * 24 * time.Hour
 
 // A replyKey signs replies to nodes, so that authorities sign only certificates and CRLs. Each process has its own.
 type replyKey struct {
-	own *ownCertificate
+	own   *ownCertificate
+	roots int // at the end of the certificates
 
 	mu      sync.Mutex
 	current *tls.Certificate // guarded by mu; nil before the first reply
@@ -32,7 +34,10 @@ func (c *Config) newReplyKey(authority *ca.Authority, opts Options) *replyKey {
 		_, key, err := ed25519.GenerateKey(nil)
 		return key, err
 	}
-	return &replyKey{own: newOwnCertificate("reply", r, key, authority, opts)}
+	return &replyKey{
+		own:   newOwnCertificate("reply", r, key, authority, opts),
+		roots: strings.Count(authority.RootsPEM(), "-----BEGIN "),
+	}
 }
 
 // sign signs a reply to a node's request. The error wraps [ca.ErrAuthority] if the authority cannot certify a key.
@@ -42,6 +47,9 @@ func (k *replyKey) sign(r *wire.Reply, identity string, request []byte) error {
 		return err
 	}
 	r.Provisioner = c.Certificate
+	if r.Refusal == nil { // the node has the roots, by this reply or an earlier one
+		r.Provisioner = r.Provisioner[:len(r.Provisioner)-k.roots]
+	}
 	r.Signature, err = wire.Sign(c.PrivateKey.(crypto.Signer), wire.ReplyDigest(r, identity, request))
 	return err
 }

@@ -261,7 +261,8 @@ type Reply struct {
 	Enrolled     *Enrolled `json:"enrolled,omitempty"`
 	Applied      *Accepted `json:"applied,omitempty"`
 
-	// Provisioner has certificates in DER: the signing provisioner's, its issuing one, cross certificates, the roots.
+	// Provisioner has certificates in DER: the signing provisioner's, its issuing one, cross certificates; in refusals
+	// also the roots.
 	Provisioner [][]byte `json:"provisioner,omitempty"`
 
 	// Signature is by the first certificate's key over [ReplyDigest].

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/internal/wire"
 	"muster/server/advice"
@@ -33,21 +34,21 @@ func (a Authority) Provisioner(der [][]byte, own *Credentials, now Clock) (*x509
 	if n := len(der); n == 0 || n > maxCertificates {
 		return nil, fmt.Errorf("%d certificates, want 1 to %d", n, maxCertificates)
 	}
-	var chain, roots []*x509.Certificate
+	var chain []*x509.Certificate
 	for _, b := range der {
 		c, err := x509.ParseCertificate(b)
 		if err != nil {
 			return nil, err
 		}
 		chain = append(chain, c)
-		if a.Pin == "" && a.Known == nil && wire.SelfSigned(c) || fingerprint(c) == a.Pin {
-			roots = append(roots, c)
-		}
 	}
-	leaf, domain, dated := chain[0], domainOf(chain[0]), chain
+	leaf, domain, dated, roots := chain[0], domainOf(chain[0]), chain, slices.Clone(chain)
 	if own != nil {
-		domain, dated = own.TrustDomain, append(own.Chain[:1:1], chain...)
+		domain, dated, roots = own.TrustDomain, append(own.Chain[:1:1], chain...), append(roots, own.Roots...)
 	}
+	roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool {
+		return fingerprint(c) != a.Pin && (a.Pin != "" || a.Known != nil || !wire.SelfSigned(c))
+	})
 	role, name, err := wire.RoleOf(leaf, domain)
 	switch {
 	case err != nil:

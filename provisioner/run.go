@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/span"
 	"muster/provisioner/trust"
 )
 
@@ -34,10 +34,10 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 // Run returns nil when ctx is done. It owns every goroutine of the package.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { return every(ctx, watchEvery, p.watcher.watchViews) })
-	g.Go(func() error { return every(ctx, watchEvery, p.watcher.writeJournal) })
+	g.Go(func() error { return span.Every(ctx, watchEvery, p.watcher.watchViews) })
+	g.Go(func() error { return span.Every(ctx, watchEvery, p.watcher.writeJournal) })
 	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
-	g.Go(func() error { return every(ctx, crlEvery, p.watcher.keepCRLs) })
+	g.Go(func() error { return span.Every(ctx, crlEvery, p.watcher.keepCRLs) })
 	g.Go(func() error { return p.pending.Run(ctx) })
 	g.Go(func() error { p.recallTokens(ctx); return nil })
 	return g.Wait()
@@ -52,18 +52,5 @@ type watcher struct {
 func (w *watcher) writeJournal(ctx context.Context) {
 	if err := w.revocations.WriteJournal(); err != nil {
 		w.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
-	}
-}
-
-func every(ctx context.Context, d time.Duration, what func(context.Context)) error {
-	tick := time.NewTicker(d)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			what(ctx)
-		}
 	}
 }

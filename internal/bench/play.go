@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 )
 
@@ -68,25 +69,10 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 	for i, n := range f.nodes {
 		after := time.Duration(float64(i) / f.cfg.Rate * float64(time.Second))
 		due := start.Add(after)
-		if !sleep(ctx, time.Until(due)) {
+		if !span.Sleep(ctx, time.Until(due)) {
 			return
 		}
 		all.Go(func() { f.runNode(ctx, n, due) })
-	}
-}
-
-// sleep waits for d; false: ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -109,7 +95,7 @@ func (f *fleet) runNode(ctx context.Context, n *node, since time.Time) {
 			hangUp(own)
 			own, backoff = nil, min(2*backoff, lastBackoff)
 		}
-		if !again || time.Now().After(limit) || !sleep(ctx, wait) {
+		if !again || time.Now().After(limit) || !span.Sleep(ctx, wait) {
 			f.count.countFailed(n, err)
 			return
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 )
 
@@ -160,7 +161,7 @@ func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end fu
 	if err != nil {
 		return end, err
 	}
-	if !sleep(ctx, settling) {
+	if !span.Sleep(ctx, settling) {
 		return end, ctx.Err()
 	}
 	u, err := usageOf(s.pids)

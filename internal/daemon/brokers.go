@@ -17,6 +17,7 @@ import (
 	"muster/internal/disk"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
@@ -199,7 +200,7 @@ func (l *link) authenticate(ctx context.Context) error {
 		}
 		l.calloutError.Store(&err)
 		l.opts.Log.WarnContext(ctx, "auth callout not served, retrying", "err", err)
-		sleep(ctx, time.Second)
+		span.Sleep(ctx, time.Second)
 	}
 }
 
@@ -237,7 +238,7 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 func (l *link) reportWait(ctx context.Context) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
-		for wait := time.Second; sleep(ctx, wait); wait = broker.WaitingInterval {
+		for wait := time.Second; span.Sleep(ctx, wait); wait = broker.WaitingInterval {
 			l.opts.Log.WarnContext(ctx, "waiting for the store: most of its servers must run and reach each other",
 				"err", l.external.Answers(ctx))
 		}
@@ -254,7 +255,7 @@ func AwaitStore[T any](ctx context.Context, use func(context.Context) (T, error)
 		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return v, err
 		}
-		if !sleep(ctx, time.Second) {
+		if !span.Sleep(ctx, time.Second) {
 			return v, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 )
@@ -104,28 +105,20 @@ func (c *Config) BrokerRequest(name string) ca.Request {
 }
 
 func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) error {
-	look := time.NewTicker(min(certificateCheckInterval, c.request.TTL/10))
-	defer look.Stop()
 	var failure string
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-look.C:
-		}
+	return span.Every(ctx, min(certificateCheckInterval, c.request.TTL/10), func(ctx context.Context) {
 		if !c.due() {
-			continue
+			return
 		}
 		certificate, err := c.issue()
-		if err == nil {
+		switch {
+		case err == nil:
 			show(certificate)
 			failure = ""
 			c.log.InfoContext(ctx, "certificate renewed", "of", c.what)
-			continue
-		}
-		if err.Error() != failure { // once per reason
+		case err.Error() != failure: // once per reason
 			failure = err.Error()
 			c.log.ErrorContext(ctx, "certificate not renewed", "of", c.what, "err", err)
 		}
-	}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/span"
 	"muster/provisioner/fleet"
 )
 
@@ -48,23 +49,17 @@ func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
 
 // run publishes changes at once, and a heartbeat every few seconds. Lost messages do not matter.
 func (r *componentReporter) run(ctx context.Context) error {
-	tick := time.NewTicker(featuresInterval)
-	defer tick.Stop()
-	for {
+	_ = span.Every(ctx, featuresInterval, func(ctx context.Context) {
 		now := r.snapshot(ctx)
 		r.self.Store(now)
 		if !reflect.DeepEqual(now, r.published) || time.Since(r.publishedAt) >= fleet.ComponentEvery {
 			r.publish(ctx, now)
 		}
-		select {
-		case <-ctx.Done():
-			gone := *r.snapshot(ctx)
-			gone.Stopped = true
-			r.publish(context.WithoutCancel(ctx), &gone)
-			return nil
-		case <-tick.C:
-		}
-	}
+	})
+	gone := r.snapshot(ctx)
+	gone.Stopped = true
+	r.publish(context.WithoutCancel(ctx), gone)
+	return nil
 }
 
 func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {

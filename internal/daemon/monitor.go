@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"muster/internal/disk"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 const (
@@ -55,7 +55,7 @@ func newMonitor(l *link, fail func(error)) *monitor {
 }
 
 func (k *monitor) watchStates(ctx context.Context) error {
-	return every(ctx, watchInterval, func() {
+	return span.Every(ctx, watchInterval, func(ctx context.Context) {
 		// Anything new that ends soon is an alarm of its own.
 		before, ends := k.alarms.Stands(events.AlarmEndsSoon), k.watched[events.AlarmEndsSoon]()
 		if before != nil && ends != nil && before.Error() != ends.Error() {
@@ -65,19 +65,6 @@ func (k *monitor) watchStates(ctx context.Context) error {
 			k.alarms.Keep(ctx, code, state)
 		}
 	})
-}
-
-func every(ctx context.Context, d time.Duration, what func()) error {
-	tick := time.NewTicker(d)
-	defer tick.Stop()
-	for {
-		what()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 // err may be nil.
@@ -95,7 +82,7 @@ func (k *monitor) watchStore(ctx context.Context) error {
 	var probed time.Time
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	err := every(ctx, watchInterval, func() {
+	err := span.Every(ctx, watchInterval, func(ctx context.Context) {
 		if err := k.live.followers.Load().journal.Err(); err != nil {
 			k.fail(err)
 			return

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -99,7 +100,7 @@ func (r *rechecker) run(ctx context.Context) error {
 			return nil
 		case <-r.wake:
 		}
-		if !sleep(ctx, pause) {
+		if !span.Sleep(ctx, pause) {
 			return nil
 		}
 		ids, began := r.take(), time.Now()
@@ -122,7 +123,7 @@ func (r *rechecker) runAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.wakeAll:
-			if !sleep(ctx, batchDelay) { // servers appear together
+			if !span.Sleep(ctx, batchDelay) { // servers appear together
 				return
 			}
 		case <-time.After(next):
@@ -132,14 +133,5 @@ func (r *rechecker) runAll(ctx context.Context) {
 			r.log.WarnContext(ctx, "not all connections checked, retrying", "err", err)
 			next = recheckRetry
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }

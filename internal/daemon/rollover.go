@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/span"
 	"muster/provisioner"
 	"muster/provisioner/trust"
 )
@@ -16,7 +17,7 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	if len(d.cfg.CA.Previous) == 0 {
 		return nil
 	}
-	return every(ctx, rolloverInterval, func() {
+	return span.Every(ctx, rolloverInterval, func(ctx context.Context) {
 		live, err := d.liveByIssuer(ctx)
 		if err != nil {
 			if ctx.Err() == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"muster/internal/disk"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -41,7 +42,7 @@ func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 // While the disk does not answer, watchSpace changes neither alarm nor room.
 func (k *monitor) watchSpace(ctx context.Context) error {
 	tight := false // JetStream was near its limit
-	return every(ctx, storageInterval, func() {
+	return span.Every(ctx, storageInterval, func(ctx context.Context) {
 		low := k.alarms.Stands(wire.CodeStorageLow) != nil
 		var errs []error
 		dir := k.cfg.DataDir // with external brokers, only the journal is on this disk

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -124,16 +125,7 @@ func (c *Clock) Differs() error {
 
 // Run watches the clock until ctx is done, and returns nil.
 func (c *Clock) Run(ctx context.Context) error {
-	tick := time.NewTicker(clockTick)
-	defer tick.Stop()
-	for {
-		c.tick(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return span.Every(ctx, clockTick, c.tick)
 }
 
 func (c *Clock) tick(ctx context.Context) {

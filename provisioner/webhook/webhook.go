@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -163,18 +164,11 @@ func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 }
 
 func (h *hook) pollWaiting(ctx context.Context, log events.Subscriptions) {
-	tick := time.NewTicker(waitingInterval)
-	defer tick.Stop()
-	for {
+	_ = span.Every(ctx, waitingInterval, func(ctx context.Context) {
 		if n, err := log.Waiting(ctx, h.subscription()); err == nil { // errors are logged by Subscribe
 			h.setWaiting(ctx, n)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // List implements [events.Webhooks].

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"golang.org/x/sync/errgroup"
@@ -117,16 +116,4 @@ func (r *result) err() error {
 		errs = append(errs, fmt.Errorf("%s not tried: run this again", verb.Counted(n, "node was", "nodes were")))
 	}
 	return errors.Join(errs...)
-}
-
-// sleep reports whether d passed before ctx was done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

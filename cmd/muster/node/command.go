@@ -137,7 +137,7 @@ func send(ctx context.Context, client *httpapi.Client, path string, c httpapi.No
 		err := client.Do(ctx, http.MethodPost, path, c, nil)
 		var away *httpapi.Problem
 		if !errors.As(err, &away) || away.Status != http.StatusServiceUnavailable || away.Code != "" ||
-			try == awayTries || !sleep(ctx, awayAgain) {
+			try == awayTries || !span.Sleep(ctx, awayAgain) {
 			return err
 		}
 	}

@@ -25,13 +25,15 @@ type filter struct {
 
 	minUnseen time.Duration // the shortest span of --unseen; 0 is any
 
-	states                []string
 	expiresBefore, unseen string
 }
 
 func (f *filter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
-	cli.Flag(c, "state").HintOptions("enrolled", "provisioned", "revoked", "retired").StringsVar(&f.states)
+	state := cli.Flag(c, "state").HintOptions("enrolled", "provisioned", "revoked", "retired")
+	cli.ParseEach(state, &f.States, func(s string) (provisioner.State, error) {
+		return provisioner.State(s), nil // checked with the other filters
+	})
 	cli.Flag(c, "expires-before").StringVar(&f.expiresBefore)
 	cli.Flag(c, "unseen").StringVar(&f.unseen)
 	cli.Flag(c, "policy").StringVar(&f.Policy)
@@ -52,16 +54,11 @@ func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 }
 
 // empty reports whether no filter is given.
-func (f *filter) empty() bool {
-	return f.IsZero() && len(f.states) == 0 && f.expiresBefore+f.unseen == ""
-}
+func (f *filter) empty() bool { return f.IsZero() && f.expiresBefore+f.unseen == "" }
 
 // query returns q with the filter, or all mistakes in it.
 func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	q.Filter = f.Filter
-	for _, s := range f.states {
-		q.States = append(q.States, provisioner.State(s))
-	}
 	var expires, unseen error
 	if f.expiresBefore != "" {
 		q.ExpiresBefore, expires = span.ParseTime(f.expiresBefore, now)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
@@ -67,7 +68,7 @@ func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.T
 			w.hear(e)
 			return nil
 		})
-		if !sleep(ctx, followAgain) {
+		if !span.Sleep(ctx, followAgain) {
 			return
 		}
 	}

@@ -36,17 +36,8 @@ everything and is not listed.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List operators, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, verb.Listed[operate.OperatorInfo]("/v1/operators"),
-		func(_ *verb.Operator, operators []operate.OperatorInfo) verb.Shown {
-			return &verb.Rows[operate.OperatorInfo]{
-				Rows: operators,
-				Noun: "operators",
-				Empty: "no operators are known: `muster operator add` adds one; " +
-					"on this machine, root and the provisioner's user need none",
-				Columns: columns,
-			}
-		},
-	)
+	verb.ListOf(c, all, "/v1/operators", "no operators are known: `muster operator add` adds one; "+
+		"on this machine, root and the provisioner's user need none", columns)
 }
 
 var columns = []cli.Column[operate.OperatorInfo]{

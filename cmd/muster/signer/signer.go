@@ -116,16 +116,7 @@ provisioner.yaml, and those that were added or removed since.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, verb.Listed[trust.SignerInfo]("/v1/signers"),
-		func(_ *verb.Operator, signers []trust.SignerInfo) verb.Shown {
-			return &verb.Rows[trust.SignerInfo]{
-				Rows:    signers,
-				Noun:    "signers",
-				Empty:   "no signers are known: no node can enroll",
-				Columns: columns,
-			}
-		},
-	)
+	verb.ListOf(c, all, "/v1/signers", "no signers are known: no node can enroll", columns)
 }
 
 var columns = []cli.Column[trust.SignerInfo]{

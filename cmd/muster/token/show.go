@@ -21,16 +21,7 @@ were revoked before they were used.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List used tokens with the uses that are left.").HelpLong(listHelp)
-	verb.List(c, all, verb.Listed[operate.TokenSummary]("/v1/tokens"),
-		func(_ *verb.Operator, tokens []operate.TokenSummary) verb.Shown {
-			return &verb.Rows[operate.TokenSummary]{
-				Rows:    tokens,
-				Noun:    "tokens",
-				Empty:   "no token has been used yet",
-				Columns: columns,
-			}
-		},
-	)
+	verb.ListOf(c, all, "/v1/tokens", "no token has been used yet", columns)
 }
 
 var columns = []cli.Column[operate.TokenSummary]{

@@ -29,16 +29,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("webhook", "Show and test webhooks.").
 		HelpLong("These verbs ask the provisioner on this machine, or the one of --url.")
 	list := c.Command("list", "List webhooks with their deliveries.").HelpLong(listHelp)
-	verb.List(list, all, verb.Listed[events.Webhook]("/v1/webhooks"),
-		func(_ *verb.Operator, hooks []events.Webhook) verb.Shown {
-			return &verb.Rows[events.Webhook]{
-				Rows:    hooks,
-				Noun:    "webhooks",
-				Empty:   "provisioner.yaml names no webhooks",
-				Columns: columns,
-			}
-		},
-	)
+	verb.ListOf(list, all, "/v1/webhooks", "provisioner.yaml names no webhooks", columns)
 	addTest(c, all)
 }
 

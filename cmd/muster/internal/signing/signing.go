@@ -23,6 +23,7 @@ import (
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/ca"
 )
 
 // ErrPEM means that a file holds a key or a certificate, not a token.
@@ -115,19 +116,14 @@ func certificatePin(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	blocks, err := keyfile.Blocks(b)
+	certs, err := ca.ParseCertificates(b)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", path, err)
-	case len(blocks) == 0 || blocks[0].Type != "CERTIFICATE":
-		return "", fmt.Errorf("%s: no certificate in PEM", path)
-	case len(blocks) > 1:
-		return "", fmt.Errorf("%s: several PEM blocks, want only the certificate of the authority", path)
+	case len(certs) > 1:
+		return "", fmt.Errorf("%s: %d certificates, want only that of the authority", path, len(certs))
 	}
-	cert, err := x509.ParseCertificate(blocks[0].Bytes)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
+	cert := certs[0]
 	if !cert.IsCA {
 		return "", fmt.Errorf("%s: the certificate of %q is not that of an authority", path, cert.Subject.CommonName)
 	}

@@ -137,9 +137,11 @@ func List[T any](
 	}
 }
 
-// Path returns a function that gets path from the provisioner's API.
-func Path[T any](path string) func(context.Context, *Operator) (T, error) {
-	return func(ctx context.Context, o *Operator) (T, error) { return Get[T](ctx, o, path) }
+// ListOf adds a verb that shows the list at a route of the provisioner's API. empty is what it says of no rows.
+func ListOf[R any](c *kingpin.CmdClause, all cli.Verbs, route, empty string, columns []cli.Column[R]) {
+	List(c, all, Listed[R](route), func(_ *Operator, rows []R) Shown {
+		return &Rows[R]{Rows: rows, Noun: path.Base(route), Empty: empty, Columns: columns}
+	})
 }
 
 // Listed returns a function that gets a list from the provisioner's API: the member that is named as the route ends.

@@ -25,7 +25,7 @@ var (
 	ErrKey = errors.New("unusable key")
 
 	// ErrPassphrase means that the passphrase is missing or wrong.
-	ErrPassphrase = errors.New("wrong passphrase")
+	ErrPassphrase = errors.New("the key is encrypted")
 )
 
 // Rounds is the number of PBKDF2-HMAC-SHA256 iterations (OWASP 2023); a guess takes 0.2 s. Tests lower it.
@@ -127,7 +127,7 @@ func parseBlock(block *pem.Block, passphrase func() ([]byte, error)) (crypto.Pri
 
 func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error) {
 	if passphrase == nil {
-		return nil, fmt.Errorf("%w: the key is encrypted and no passphrase was given", ErrPassphrase)
+		return nil, fmt.Errorf("%w: a passphrase is needed", ErrPassphrase)
 	}
 	secret, err := passphrase()
 	if err != nil {
@@ -136,7 +136,7 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	defer clear(secret)
 	if len(secret) == 0 {
 		// With an empty passphrase, the library would read the key as unencrypted.
-		return nil, fmt.Errorf("%w: the key is encrypted and the passphrase is empty", ErrPassphrase)
+		return nil, fmt.Errorf("%w: the passphrase is empty", ErrPassphrase)
 	}
 	// crypto/cipher panics on a bad ciphertext length or IV.
 	defer func() {
@@ -149,7 +149,7 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	case err == nil:
 		return key, nil
 	case err.Error() == "pkcs8: incorrect password":
-		return nil, fmt.Errorf("%w for the encrypted key", ErrPassphrase)
+		return nil, fmt.Errorf("%w: the passphrase is wrong", ErrPassphrase)
 	default:
 		return nil, fmt.Errorf("%w: %v; rewrite it with "+
 			"`openssl pkcs8 -topk8 -v2 aes-256-cbc -v2prf hmacWithSHA256 -in OLD -out NEW`", ErrKey, err)

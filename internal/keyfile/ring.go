@@ -144,7 +144,7 @@ func (r *Ring) find(path string) ([]byte, error) {
 		return secret, err
 	}
 	if r.Ask == nil {
-		return nil, fmt.Errorf("%s: %w: the key is encrypted; give its passphrase in a file "+
+		return nil, fmt.Errorf("%s: %w: a passphrase is needed: give it in a file "+
 			"(keys.passphrase_file or --passphrase-file), as the systemd credential %s, or on a terminal",
 			path, ErrPassphrase, Credential)
 	}

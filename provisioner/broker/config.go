@@ -18,8 +18,8 @@ const (
 	// DefaultMaxConnections fits the usual limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
-	// handshake bounds the wait for the first byte and the TLS handshake, and then CONNECT. On two cores, 5,000 clients at
-	// once need 4.6 s.
+	// handshake bounds the wait for the first byte and the TLS handshake, and then CONNECT. On two cores, 5,000 clients
+	// at once need 4.6 s.
 	handshake = 5 * time.Second
 )
 

@@ -7,8 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,31 +91,17 @@ func New(cfg Config) (*Broker, error) {
 // SetCertificate affects new connections only.
 func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
+// reachable makes a listener's URL one that this machine reaches.
+var reachable = strings.NewReplacer("tls:", "nats:", "//:", "//127.0.0.1:", "//0.0.0.0:", "//127.0.0.1:",
+	"//[::]:", "//[::1]:")
+
 // URL returns nats://host:port for this machine, or "" unless running.
 func (b *Broker) URL() string {
 	s, err := b.running()
 	if err != nil {
 		return ""
 	}
-	addr, ok := s.Addr().(*net.TCPAddr)
-	if !ok {
-		return ""
-	}
-	host := addr.IP.String()
-	if addr.IP.IsUnspecified() {
-		host = b.host
-	}
-	return "nats://" + reachable(host, strconv.Itoa(addr.Port))
-}
-
-func reachable(host, port string) string {
-	switch host {
-	case "", "0.0.0.0":
-		host = "127.0.0.1"
-	case "::":
-		host = "::1"
-	}
-	return net.JoinHostPort(host, port)
+	return reachable.Replace(s.ClientURL())
 }
 
 // Connect returns an unrestricted connection to [AccountMuster]. It reconnects until closed; close it before

@@ -36,8 +36,7 @@ const (
 
 type callout struct {
 	gate    *Gate
-	issuer  nkeys.KeyPair
-	xkey    nkeys.KeyPair
+	keys    keyPairs
 	refused func(context.Context, Presented, *Denied) // may be nil
 	log     *natsLog
 	fault   func() error // may be nil
@@ -131,11 +130,11 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 }
 
 func (c *callout) respond(q calloutRequest, response *jwt.AuthorizationResponseClaims, broker string) error {
-	text, err := response.Encode(c.issuer)
+	text, err := response.Encode(c.keys.issuer)
 	if err != nil {
 		return err
 	}
-	sealed, err := c.xkey.Seal([]byte(text), broker)
+	sealed, err := c.keys.xkey.Seal([]byte(text), broker)
 	if err != nil {
 		return err
 	}
@@ -147,7 +146,7 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	if broker == "" {
 		return nil, errors.New("the request is not encrypted: set auth_callout's xkey as `muster broker config` does")
 	}
-	text, err := c.xkey.Open(data, broker)
+	text, err := c.keys.xkey.Open(data, broker)
 	if err != nil {
 		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey: " +
 			"use the same key file on all provisioners and the same `auth_callout` on all servers")
@@ -177,7 +176,7 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 		left := max(admission.Deadline.Sub(c.gate.cfg.Now()), time.Second)
 		u.Expires = time.Now().Add(left).Unix()
 	}
-	return u.Encode(c.issuer)
+	return u.Encode(c.keys.issuer)
 }
 
 func userPermissions(a *Admission) (p jwt.Permissions) {

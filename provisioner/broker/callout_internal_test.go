@@ -94,7 +94,8 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler))}
+	keys := keyPairs{issuer: keyPair{KeyPair: issuer}, xkey: keyPair{KeyPair: xkey}}
+	c = &callout{gate: gate, keys: keys, log: newNATSLog(slog.New(slog.DiscardHandler))}
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 

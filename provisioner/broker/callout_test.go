@@ -169,7 +169,7 @@ func TestNewExternalListsEveryMistake(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"url: server 1 contains a user", "credentials: ", "system credentials: ", "issuer: ",
+	for _, want := range []string{"server 1 contains a user", "credentials: ", "system credentials: ", "issuer: ",
 		"xkey: ", "gate: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)

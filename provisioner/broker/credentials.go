@@ -14,36 +14,6 @@ import (
 // ErrKey means a seed of the wrong form. The error text contains no seed.
 var ErrKey = errors.New("not a key of this kind")
 
-const (
-	wantUser   = "the seed of a user nkey (SU...)"
-	wantIssuer = "the seed of an account nkey (SA...)"
-	wantXKey   = "the seed of an xkey (SX...)"
-)
-
-func login(secret wire.Secret) (nats.Option, error) {
-	key, err := parseSeed(secret, nkeys.PrefixByteUser, wantUser)
-	if err != nil {
-		return nil, err
-	}
-	public, err := key.PublicKey()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	return nats.Nkey(public, key.Sign), nil
-}
-
-func parseSeed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair, error) {
-	prefix, _, err := nkeys.DecodeSeed([]byte(secret))
-	if err != nil || prefix != kind {
-		return nil, fmt.Errorf("%w, want %s", ErrKey, want)
-	}
-	key, err := nkeys.FromSeed([]byte(secret))
-	if err != nil {
-		return nil, fmt.Errorf("%w, want %s", ErrKey, want)
-	}
-	return key, nil
-}
-
 // Keys are the provisioners' secrets. With them, any client can be admitted.
 type Keys struct {
 	// Issuer signs admissions.
@@ -86,29 +56,41 @@ func NewKeys() (Keys, error) {
 	return k, nil
 }
 
-type publicKeys struct{ issuer, xkey, provisioner, system string }
+type keyPair struct {
+	nkeys.KeyPair
 
-func (k Keys) public() (p publicKeys, err error) {
+	public string
+}
+
+type keyPairs struct{ issuer, xkey, provisioner, system keyPair }
+
+// pairs returns an error that lists every bad seed.
+func (k Keys) pairs() (p keyPairs, err error) {
 	var errs []error
-	for _, half := range []struct {
+	for _, of := range []struct {
 		what   string
 		secret wire.Secret
 		kind   nkeys.PrefixByte
 		want   string
-		dst    *string
+		dst    *keyPair
 	}{
-		{"issuer", k.Issuer, nkeys.PrefixByteAccount, wantIssuer, &p.issuer},
-		{"xkey", k.XKey, nkeys.PrefixByteCurve, wantXKey, &p.xkey},
-		{"credentials", k.Provisioner, nkeys.PrefixByteUser, wantUser, &p.provisioner},
-		{"system credentials", k.System, nkeys.PrefixByteUser, wantUser, &p.system},
+		{"issuer", k.Issuer, nkeys.PrefixByteAccount, "an account nkey (SA...)", &p.issuer},
+		{"xkey", k.XKey, nkeys.PrefixByteCurve, "an xkey (SX...)", &p.xkey},
+		{"credentials", k.Provisioner, nkeys.PrefixByteUser, "a user nkey (SU...)", &p.provisioner},
+		{"system credentials", k.System, nkeys.PrefixByteUser, "a user nkey (SU...)", &p.system},
 	} {
-		key, err := parseSeed(half.secret, half.kind, half.want)
+		prefix, _, err := nkeys.DecodeSeed([]byte(of.secret))
 		if err == nil {
-			*half.dst, err = key.PublicKey()
+			of.dst.KeyPair, err = nkeys.FromSeed([]byte(of.secret))
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", half.what, err))
+		if err == nil {
+			of.dst.public, err = of.dst.PublicKey()
+		}
+		if err != nil || prefix != of.kind {
+			errs = append(errs, fmt.Errorf("%s: %w, want the seed of %s", of.what, ErrKey, of.want))
 		}
 	}
 	return p, errors.Join(errs...)
 }
+
+func (p keyPair) login() nats.Option { return nats.Nkey(p.public, p.Sign) }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 )
 
 // dialTimeout allows for servers that accept connections before they answer.
@@ -61,11 +60,7 @@ type ExternalConfig struct {
 type External struct {
 	// Set by NewExternal, then read-only.
 	cfg     ExternalConfig
-	gate    *Gate
-	muster  nats.Option // login to AccountMuster
-	system  nats.Option // login to AccountSystem
 	callout *callout
-	log     *slog.Logger
 
 	mu      sync.Mutex
 	control *control // guarded by mu; nil unless started
@@ -73,38 +68,22 @@ type External struct {
 
 // NewExternal returns an error that lists every mistake in cfg.
 func NewExternal(cfg ExternalConfig) (*External, error) {
-	var errs []error
-	bad := func(what string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
+	keys, keysErr := cfg.Keys.pairs()
+	gate, gateErr := NewGate(cfg.Gate)
+	if err := errors.Join(CheckURLs(cfg.URLs), keysErr, gateErr); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
 	}
-	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log}
+	cfg.Gate = gate.cfg // with defaults
 	c := &callout{
+		gate:    gate,
+		keys:    keys,
 		refused: cfg.Refused,
 		log:     newNATSLog(cfg.Log),
 		fault:   cfg.Fault,
 		workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0),
 	}
-	var err error
-	e.muster, err = login(cfg.Keys.Provisioner)
-	bad("credentials", err)
-	e.system, err = login(cfg.Keys.System)
-	bad("system credentials", err)
-	c.issuer, err = parseSeed(cfg.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
-	bad("issuer", err)
-	c.xkey, err = parseSeed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
-	bad("xkey", err)
-	e.gate, err = NewGate(cfg.Gate)
-	bad("gate", err)
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
-	}
-	cfg.Gate = e.gate.cfg // with defaults
-	c.gate, e.callout, e.cfg = e.gate, c, cfg
-	return e, nil
+	return &External{cfg: cfg, callout: c}, nil
 }
 
 // CheckURLs checks [ExternalConfig].URLs.
@@ -138,10 +117,10 @@ func allLoopback(urls string) bool {
 // Start retries until a server answers, or ctx is done. The error may wrap [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !allLoopback(e.cfg.URLs) {
-		e.log.WarnContext(ctx, "connections to brokers are not encrypted: use tls:// in broker.url",
+		e.cfg.Log.WarnContext(ctx, "connections to brokers are not encrypted: use tls:// in broker.url",
 			"subject", e.cfg.URLs)
 	}
-	nc, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
+	nc, err := e.dial(ctx, "provisioner control", e.callout.keys.system.login(), nats.CustomInboxPrefix(controlInbox))
 	if err != nil {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
 	}
@@ -195,7 +174,7 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		}
 		if time.Since(logged) >= WaitingInterval {
 			logged = time.Now()
-			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err",
+			e.cfg.Log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err",
 				fmt.Errorf("%w: %s", err, e.Answers(ctx)))
 		}
 		select {
@@ -242,7 +221,7 @@ func (e *External) options(name string) []nats.Option {
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
 		nats.IgnoreAuthErrorAbort(), // a starting server may refuse at first
-		logErrors(e.log),
+		logErrors(e.cfg.Log),
 	}
 	if e.cfg.TLS != nil {
 		all = append(all, nats.Secure(e.cfg.TLS))
@@ -258,7 +237,7 @@ func (e *External) Connect(name string, opts ...nats.Option) (*nats.Conn, error)
 func (e *External) connect(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	nc, err := e.dial(ctx, name, append([]nats.Option{e.muster}, opts...)...)
+	nc, err := e.dial(ctx, name, append([]nats.Option{e.callout.keys.provisioner.login()}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to account %s of %s: %w", AccountMuster, e.cfg.URLs, err)
 	}

@@ -66,11 +66,13 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 // Up to maxSingleQueries nodes are queried one by one, a few ms each. For more, all connections are listed.
 const maxSingleQueries = 8
 
-func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {
+func forNodes(ctx context.Context, ids []wire.Identity,
+	recheck func(ctx context.Context, node wire.Identity, wanted map[wire.Identity]bool) error,
+) error {
 	var errs []error
 	if len(ids) <= maxSingleQueries {
 		for _, id := range ids {
-			errs = append(errs, recheck(id, nil))
+			errs = append(errs, recheck(ctx, id, nil))
 		}
 		return errors.Join(errs...)
 	}
@@ -78,15 +80,13 @@ func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[w
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	return recheck("", wanted)
+	return recheck(ctx, "", wanted)
 }
 
 // Recheck drops connections of nodes that would not be admitted now, also pending ones. Call it after writing the
 // record or revocation, and again after an error.
 func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) error {
-	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
-		return b.recheck(ctx, node, wanted)
-	})
+	return forNodes(ctx, ids, b.recheck)
 }
 
 // RecheckAll rechecks every connected node.
@@ -111,9 +111,7 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 // Recheck is like [Broker.Recheck], on every server. It may miss a pending admission: call it again after
 // [AdmissionInFlight].
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
-	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
-		return e.recheck(ctx, node, wanted)
-	})
+	return forNodes(ctx, ids, e.recheck)
 }
 
 // RecheckAll rechecks every connected node.
@@ -130,7 +128,7 @@ func (e *External) recheck(ctx context.Context, node wire.Identity, wanted map[w
 	}
 	var checks errgroup.Group
 	err = c.connections(ctx, node, func(list []connection) {
-		checks.Go(func() error { return e.gate.recheck(ctx, list, wanted, c.kick) })
+		checks.Go(func() error { return e.callout.gate.recheck(ctx, list, wanted, c.kick) })
 	})
 	return errors.Join(err, checks.Wait(), c.nc.FlushTimeout(answerTimeout))
 }

@@ -32,7 +32,7 @@ func newServers(t *testing.T) *servers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := keys.public()
+	pairs, err := keys.pairs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func newServers(t *testing.T) *servers {
 			{Username: "web2.example.net", Password: "secret", Account: fleet},
 			{Username: "other", Password: "secret", Account: system},
 		},
-		Nkeys: []*server.NkeyUser{{Nkey: public.system, Account: system, Permissions: permitted}},
+		Nkeys: []*server.NkeyUser{{Nkey: pairs.system.public, Account: system, Permissions: permitted}},
 	})
 	if err != nil {
 		t.Fatal(err)

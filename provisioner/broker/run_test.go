@@ -217,7 +217,7 @@ func TestSyncStaysWithoutAStoreLimit(t *testing.T) {
 func TestURL(t *testing.T) {
 	t.Parallel()
 	for listen, host := range map[string]string{
-		"127.0.0.1:0": "127.0.0.1", "127.0.0.1:-1": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", ":0": "127.0.0.1", "localhost:0": "127.0.0.1",
+		"127.0.0.1:0": "127.0.0.1", "127.0.0.1:-1": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", ":0": "127.0.0.1", "localhost:0": "localhost",
 	} {
 		t.Run(listen, func(t *testing.T) {
 			t.Parallel()

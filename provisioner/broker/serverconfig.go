@@ -54,7 +54,7 @@ type ClusterConfig struct {
 
 // Text returns nats-server's configuration. It contains the cluster's password.
 func (c ServerConfig) Text() (string, error) {
-	public, err := c.Keys.public()
+	keys, err := c.Keys.pairs()
 	if err != nil {
 		return "", fmt.Errorf("server configuration: %w", err)
 	}
@@ -67,15 +67,15 @@ func (c ServerConfig) Text() (string, error) {
 	fmt.Fprintf(&b, serverText, c.serverName(), c.Listen, c.storeText(), "", // 1 to 4
 		c.Certificate, c.Key, c.CA, // 5 to 7
 		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
-		public.issuer, AccountMuster, public.provisioner, public.system, public.xkey, // 11 to 15
+		keys.issuer.public, AccountMuster, keys.provisioner.public, keys.system.public, keys.xkey.public, // 11 to 15
 		int(handshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
 	if c.Cluster != nil {
 		b.WriteString(c.clusterText())
 	}
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
-		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", public.provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, public.system,
+		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", keys.provisioner.public),
+		AccountSystem: fmt.Sprintf(systemUser, keys.system.public,
 			systemPublish[0], systemPublish[1], systemPublish[2],
 			systemSubscribe[0], systemSubscribe[1]),
 	}))

@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"net/url"
-
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -36,10 +34,5 @@ func (b *Broker) WebSocketURL() string {
 	if err != nil || b.cfg.WebSocket.Listen == "" {
 		return ""
 	}
-	u, err := url.Parse(s.WebsocketURL())
-	if err != nil {
-		return ""
-	}
-	u.Host = reachable(u.Hostname(), u.Port())
-	return u.String()
+	return reachable.Replace(s.WebsocketURL())
 }

@@ -47,14 +47,11 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 				return err
 			}
 		}
-		well, done := w.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
-		revision, err := w.cfg.Store.Put(well, r, after)
+		revision, err := w.cfg.Store.Put(ctx, r, after)
 		if err == nil {
-			done()
 			w.recent.put(r, revision, w.now())
 			return nil
 		}
-		done()
 		newest, revision, rerr := w.cfg.Store.Record(ctx, r.Identity)
 		switch {
 		case rerr == nil && newest != nil && newest.carries(r):

@@ -52,14 +52,8 @@ type Alarms struct {
 	// held by [Alarms.Keep], so that an older state does not replace a newer one
 	keepSem chan struct{}
 
-	mu       sync.RWMutex
-	active   map[wire.Code]*activeAlarm // guarded by mu
-	watchers map[*watcher]struct{}      // guarded by mu: of [Alarms.Until]
-}
-
-type watcher struct {
-	code   wire.Code
-	cancel context.CancelCauseFunc
+	mu     sync.RWMutex
+	active map[wire.Code]*activeAlarm // guarded by mu
 }
 
 type activeAlarm struct {
@@ -70,9 +64,7 @@ type activeAlarm struct {
 
 // NewAlarms returns Alarms with none active.
 func NewAlarms(cfg AlarmConfig) *Alarms {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Emit == nil {
 		cfg.Emit = func(Event) {}
 	}
@@ -80,10 +72,9 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 		cfg.Now = time.Now
 	}
 	a := &Alarms{
-		cfg:      cfg,
-		keepSem:  make(chan struct{}, 1),
-		active:   make(map[wire.Code]*activeAlarm),
-		watchers: make(map[*watcher]struct{}),
+		cfg:     cfg,
+		keepSem: make(chan struct{}, 1),
+		active:  make(map[wire.Code]*activeAlarm),
 	}
 	a.keepSem <- struct{}{}
 	return a
@@ -125,11 +116,6 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 		Cause:   cause.Error(),
 		Attempt: wire.NewID(),
 	})
-	for w := range a.watchers {
-		if w.code == code {
-			w.cancel(cause)
-		}
-	}
 }
 
 // Clear clears an alarm.
@@ -165,25 +151,6 @@ func (a *Alarms) Stands(code wire.Code) error {
 		return s.err
 	}
 	return nil
-}
-
-// Until returns a context that also ends when the alarm is active. Call the returned function when done.
-func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watcher{code: code, cancel: cancel}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.active[code]; s != nil {
-		cancel(s.err)
-		return ctx, func() {}
-	}
-	a.watchers[w] = struct{}{}
-	return ctx, func() {
-		a.mu.Lock()
-		delete(a.watchers, w)
-		a.mu.Unlock()
-		cancel(nil)
-	}
 }
 
 // Standing returns the active alarms, oldest first.

@@ -2,7 +2,6 @@ package events_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -71,32 +70,6 @@ func TestAlarmIsRaisedOnce(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "alarm raised"); got != 2 {
 		t.Errorf("%d lines say that an alarm was raised, want 2:\n%s", got, log)
-	}
-}
-
-func TestWaitingEndsWithAnAlarm(t *testing.T) {
-	t.Parallel()
-	a, _, _ := listened()
-	cause := errors.New("cause")
-	before, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
-	defer done()
-	other, done := a.Until(t.Context(), wire.CodeStorageLow)
-	defer done()
-	over, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
-	done()
-	a.Raise(t.Context(), wire.CodeStoreUnavailable, cause)
-	after, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
-	defer done()
-	for what, tt := range map[string]struct {
-		ctx  context.Context
-		want error
-	}{
-		"begun before": {before, cause}, "begun after": {after, cause}, "about another": {other, nil},
-		"over by then": {over, context.Canceled},
-	} {
-		if got := context.Cause(tt.ctx); !errors.Is(got, tt.want) {
-			t.Errorf("%s: cause = %v, want %v", what, got, tt.want)
-		}
 	}
 }
 

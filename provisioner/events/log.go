@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,18 +51,10 @@ var errCursor = errors.New("want four numbers joined by dashes, like the id of a
 
 // ParseCursor parses a cursor.
 func ParseCursor(s string) (Cursor, error) {
-	fields := strings.Split(s, "-")
 	var p Cursor
-	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle, &p.Alive}
-	if len(fields) != len(parts) {
+	_, err := fmt.Sscanf(s, "%d-%d-%d-%d", &p.Events, &p.Attempts, &p.Lifecycle, &p.Alive)
+	if err != nil || p.String() != s {
 		return Cursor{}, fmt.Errorf("cursor %.64q: %w", s, errCursor)
-	}
-	for i, field := range fields {
-		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			return Cursor{}, fmt.Errorf("cursor %.64q: %w", s, errCursor)
-		}
-		*parts[i] = n
 	}
 	return p, nil
 }

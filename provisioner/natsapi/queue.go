@@ -10,6 +10,7 @@ import (
 // A waiter is a queued request.
 type waiter struct {
 	*call
+	queue  *sharedQueue
 	since  time.Time // monotonic
 	places int
 }
@@ -38,40 +39,41 @@ func newQueue(places, placeBytes int) *queue {
 
 // put returns false if there is no room. It must not be called after close.
 func (q *queue) put(c *call, confirmation bool) bool {
-	w := &waiter{call: c, since: time.Now(), places: 1 + max(0, c.Size()-1)/q.placeBytes}
-	l := &q.requests
-	if confirmation {
-		l = &q.confirmations
+	w := &waiter{
+		call:   c,
+		queue:  &q.requests,
+		since:  time.Now(),
+		places: 1 + max(0, c.Size()-1)/q.placeBytes,
 	}
-	if !l.share.Acquire(c.source.Key(), w.places) {
+	if confirmation {
+		w.queue = &q.confirmations
+	}
+	if !w.queue.share.Acquire(c.source.Key(), w.places) {
 		return false
 	}
-	l.waiting <- w // never blocks: the share guarantees room
+	w.queue.waiting <- w // never blocks: the share guarantees room
 	return true
 }
 
 // each calls work for each request until the queue is closed and empty. It may be called concurrently.
 func (q *queue) each(work func(*waiter)) {
-	take := func(l *sharedQueue, w *waiter) {
-		l.share.Release(w.source.Key(), w.places)
-		work(w)
-	}
 	confirmations, requests := q.confirmations.waiting, q.requests.waiting
 	for confirmations != nil || requests != nil {
-		select { // random if both are ready
-		case w, open := <-confirmations:
-			if !open {
+		var w *waiter // nil from a closed channel
+		select {      // random if both are ready
+		case w = <-confirmations:
+			if w == nil {
 				confirmations = nil
 				continue
 			}
-			take(&q.confirmations, w)
-		case w, open := <-requests:
-			if !open {
+		case w = <-requests:
+			if w == nil {
 				requests = nil
 				continue
 			}
-			take(&q.requests, w)
 		}
+		w.queue.share.Release(w.source.Key(), w.places)
+		work(w)
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"muster/internal/limit"
 	"muster/internal/queuegroup"
@@ -118,42 +118,35 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("requests over NATS: subscribe %s: %w", wire.AllNodeEvents, err)
 	}
-	var g errgroup.Group
+	var g sync.WaitGroup
 	for range s.cfg.Workers {
-		g.Go(func() error {
-			withStack(func() { waiting.each(func(w *waiter) { s.handle(work, w) }) })
-			return nil
+		g.Go(func() {
+			withStack(func() { waiting.each(func(w *waiter) { s.serve(work, w) }) })
 		})
 	}
 	for range busyWorkers() {
-		g.Go(func() error {
+		g.Go(func() {
 			excess.each(func(w *waiter) { s.busy(work, w.call) })
-			return nil
 		})
 	}
-	g.Go(func() error {
+	g.Go(func() {
 		for m := range events.queue {
 			events.release(m)
 			s.handleEvent(work, m)
 		}
-		return nil
 	})
 	err = s.group(take).Run(ctx, ready)
 	s.cfg.Log.InfoContext(work, "provisioner stopping, finishing requests in progress",
 		"requests", s.cfg.InHand.Load()+int64(waiting.len()))
-	if err = errors.Join(err, queuegroup.Drain(heard)); err != nil {
-		err = fmt.Errorf("requests over NATS: %w", err)
-	}
+	err = errors.Join(err, queuegroup.Drain(heard))
 	waiting.close() // take is not called any more
 	close(events.queue)
 	excess.close()
-	if werr := g.Wait(); werr != nil {
-		err = errors.Join(err, werr)
+	g.Wait()
+	if err = errors.Join(err, s.cfg.Conn.FlushTimeout(flushTimeout)); err != nil {
+		return fmt.Errorf("requests over NATS: %w", err)
 	}
-	if ferr := s.cfg.Conn.FlushTimeout(flushTimeout); ferr != nil {
-		err = errors.Join(err, fmt.Errorf("requests over NATS: flush replies: %w", ferr))
-	}
-	return err
+	return nil
 }
 
 func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
@@ -167,38 +160,24 @@ func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
 	}
 }
 
-func (s *Service) handle(ctx context.Context, w *waiter) {
+func (s *Service) serve(ctx context.Context, w *waiter) {
 	if time.Since(w.since) > s.cfg.MaxWait { // monotonic
 		s.busy(ctx, w.call)
 		return
 	}
-	s.serve(ctx, w.call)
-}
-
-func (s *Service) serve(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	s.cfg.InHand.Add(1)
-	reply := s.answer(ctx, c)
+	reply := s.answer(ctx, w.call)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c.Msg) { // a confirmation belongs to a request already counted
-		s.measure(reply)
-	}
-	s.respond(ctx, c, reply)
-}
-
-func (s *Service) measure(r *wire.Reply) {
-	code := wire.Code("")
-	if r.Refusal != nil {
-		code = r.Refusal.Code
-	}
-	switch code {
-	case wire.CodeStoreUnavailable:
-		s.backlog.Stalled()
-	case wire.CodeBusy:
-	default:
+	switch r := reply.Refusal; {
+	case s.isApplied(w.Msg): // belongs to a request already counted
+	case r == nil || r.Code != wire.CodeStoreUnavailable && r.Code != wire.CodeBusy:
 		s.backlog.Done()
+	case r.Code == wire.CodeStoreUnavailable:
+		s.backlog.Stalled()
 	}
+	s.respond(ctx, w.call, reply)
 }
 
 // survive logs a panic. Defer it.
@@ -234,16 +213,11 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	}
 	c.identity = r.Identity
 	if err := s.checkSession(c); err != nil {
-		return &wire.Reply{
-			ID:      r.ID,
-			Refusal: s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source).Message(),
-		}
+		refusal := s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source)
+		return &wire.Reply{ID: r.ID, Refusal: refusal.Message()}
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
-	if err != nil {
-		return &wire.Reply{ID: r.ID, Refusal: message(err)}
-	}
-	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
+	return &wire.Reply{ID: r.ID, Enrolled: enrolled, Refusal: message(err)}
 }
 
 // Renewals are never sealed: their connection is TLS.
@@ -254,10 +228,7 @@ func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
 	}
 	c.identity = r.Identity
 	enrolled, err := s.cfg.Provisioner.Renew(ctx, r, c.source)
-	if err != nil {
-		return &wire.Reply{ID: r.ID, Refusal: message(err)}
-	}
-	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
+	return &wire.Reply{ID: r.ID, Enrolled: enrolled, Refusal: message(err)}
 }
 
 func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
@@ -293,9 +264,13 @@ func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply
 	return &wire.Reply{Refusal: refusal}
 }
 
+// message returns nil without an error.
 func message(err error) *wire.Refusal {
-	var r *provisioner.Refusal
-	if !errors.As(err, &r) {
+	if err == nil {
+		return nil
+	}
+	r, ok := errors.AsType[*provisioner.Refusal](err)
+	if !ok {
 		r = &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
 	}
 	return r.Message()

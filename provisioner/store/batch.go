@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
-	"sync/atomic"
 
 	"muster/provisioner/trust"
 
@@ -27,11 +25,8 @@ const (
 type batch struct {
 	id     string
 	writes []*write
-	ack    jetstream.PubAckFuture // nil if it was not sent
 
-	waiters      atomic.Int64
-	endOnce      sync.Once
-	done         chan struct{}
+	done         chan struct{} // closed once the outcome is known
 	lastSequence uint64
 	err          error
 }
@@ -53,65 +48,44 @@ func (g *batcher) makeBatch() *batch {
 	g.queue = rest
 	g.batches++
 	g.batched += len(b.writes)
-	b.waiters.Store(int64(len(b.writes)))
 	return b
 }
 
 // send publishes batches. The broker acknowledges only the last message of each.
 func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
-		if err := g.publish(b); err != nil {
-			g.finish(b, 0, err)
-		}
+		ack, err := g.publish(b)
+		go g.finish(b, ack, err)
 		for _, w := range b.writes {
 			w.assigned <- b
 		}
 	}
 }
 
-func (g *batcher) publish(b *batch) error {
+func (g *batcher) publish(b *batch) (ack jetstream.PubAckFuture, err error) {
 	if !g.nc.IsConnected() {
-		return errDisconnected
+		return nil, errDisconnected
 	}
+	var m *nats.Msg
 	for i, w := range b.writes {
-		m := &nats.Msg{Subject: w.subject, Data: w.data, Header: nats.Header{
+		m = &nats.Msg{Subject: w.subject, Data: w.data, Header: nats.Header{
 			headerBatchID: {b.id}, headerBatchSequence: {strconv.Itoa(i + 1)},
 			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.expected, 10)},
 		}}
-		if i < len(b.writes)-1 {
-			if err := g.nc.PublishMsg(m); err != nil {
-				return err
-			}
-			continue
+		if i == len(b.writes)-1 {
+			break
 		}
-		m.Header[headerBatchCommit] = []string{"1"}
-		ack, err := g.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
-		if err != nil {
-			return err
+		if err := g.nc.PublishMsg(m); err != nil {
+			return nil, err
 		}
-		b.ack = ack
 	}
-	return nil
+	m.Header[headerBatchCommit] = []string{"1"}
+	return g.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
 }
 
-// The write whose goroutine receives the acknowledgement finishes the batch.
 func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error) {
-	defer func() {
-		if b.waiters.Add(-1) == 0 {
-			g.release(b)
-		}
-	}()
-	var ok <-chan *jetstream.PubAck
-	var failed <-chan error
-	if b.ack != nil {
-		ok, failed = b.ack.Ok(), b.ack.Err()
-	}
 	select {
 	case <-b.done:
-	case ack := <-ok:
-		g.finish(b, ack.Sequence, nil)
-	case err := <-failed:
-		g.finish(b, 0, err)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
@@ -122,29 +96,30 @@ func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error)
 	return g.retryAlone(ctx, b.err, w)
 }
 
-func (g *batcher) finish(b *batch, last uint64, err error) {
-	b.lastSequence, b.err = last, err
+// finish waits for the acknowledgement, at most for the connection's time-out.
+func (g *batcher) finish(b *batch, ack jetstream.PubAckFuture, err error) {
+	if err == nil {
+		select {
+		case stored := <-ack.Ok():
+			b.lastSequence = stored.Sequence
+		case err = <-ack.Err():
+		}
+	}
+	b.err = err
 	close(b.done)
-	g.release(b)
-}
-
-func (g *batcher) release(b *batch) {
-	b.endOnce.Do(func() {
-		g.completed(func() {
-			g.batches--
-			g.batched -= len(b.writes)
-			if b.err != nil {
-				g.noWaitLeft = noWaitWrites
-			}
-		})
+	g.completed(func() {
+		g.batches--
+		g.batched -= len(b.writes)
+		if err != nil {
+			g.noWaitLeft = noWaitWrites
+		}
 	})
 }
 
 // retryAlone sends one write of a refused batch alone, for its own outcome. If the batch got no answer, it sends
 // nothing: the batch may still be stored.
 func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
-	var api *jetstream.APIError
-	if !errors.As(refused, &api) {
+	if _, answered := errors.AsType[*jetstream.APIError](refused); !answered {
 		return 0, refused
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)

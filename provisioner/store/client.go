@@ -148,8 +148,5 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 }
 
 func isConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return isCode(err, jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

@@ -54,9 +54,7 @@ func (c *client) info(ctx context.Context, stream string, options ...jetstream.S
 }
 
 func isUnavailable(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.As(err, &api) && api.ErrorCode == errCodeNoLeader
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || isCode(err, errCodeNoLeader)
 }
 
 func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

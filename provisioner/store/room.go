@@ -32,10 +32,13 @@ func (c *client) useRoom(subject string, b []byte) error {
 
 // wrapFull wraps an error of JetStream at its limit as [trust.ErrStoreFull].
 func wrapFull(err error) error {
-	var api *jetstream.APIError
-	if errors.As(err, &api) &&
-		slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
+	if isCode(err, errCodeAccount, errCodeResources, errCodeStorage) {
 		return fmt.Errorf("%w: %w", trust.ErrStoreFull, err)
 	}
 	return err
+}
+
+func isCode(err error, codes ...jetstream.ErrorCode) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && slices.Contains(codes, api.ErrorCode)
 }

@@ -8,6 +8,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,15 +179,9 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Replicas == 0 {
-		cfg.Replicas = 1
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 12 * time.Second
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 12*time.Second)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -47,12 +47,12 @@ func TestWatermarkSurvivesATornWrite(t *testing.T) {
 		damage func(b []byte)
 		want   *store.Watermark
 	}{
-		"whole":               {func([]byte) {}, watermark(3)},
-		"nothing of it":       {func(b []byte) { clear(b[newest*slot:]) }, watermark(2)},
-		"its beginning":       {func(b []byte) { clear(b[newest*slot+20:]) }, watermark(2)},
-		"a byte is another":   {func(b []byte) { b[newest*slot+40] ^= 1 }, watermark(2)},
-		"both are damaged":    {func(b []byte) { b[40] ^= 1; b[newest*slot+40] ^= 1 }, nil},
-		"a length beyond all": {func(b []byte) { b[newest*slot+12] = 0xff }, watermark(2)},
+		"whole":             {func([]byte) {}, watermark(3)},
+		"nothing of it":     {func(b []byte) { clear(b[newest*slot:]) }, watermark(2)},
+		"its beginning":     {func(b []byte) { clear(b[newest*slot+20:]) }, watermark(2)},
+		"a byte is another": {func(b []byte) { b[newest*slot+80] ^= 1 }, watermark(2)},
+		"both are damaged":  {func(b []byte) { b[40] ^= 1; b[newest*slot+40] ^= 1 }, nil},
+		"a byte of its sum": {func(b []byte) { b[newest*slot+12] = 0xff }, watermark(2)},
 	} {
 		b := append([]byte(nil), whole...)
 		tt.damage(b)

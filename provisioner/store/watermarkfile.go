@@ -1,26 +1,27 @@
 package store
 
 import (
-	"encoding/binary"
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 
 	"muster/internal/inputfile"
 )
 
 // Two slots are written in place in turn, so after a torn write one is intact. A rename with its syncs would take 0.64
 // ms instead of 0.17 (measured).
-const (
-	slotBytes  = 4 << 10
-	slotHeader = 4 + 8 + 4 // magic, counter, length; big-endian
-	slotMagic  = 0x6d757374
-)
+const slotBytes = 4 << 10
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// A slot is stored as a line "SUM JSON". SUM is the hex SHA-256 of the JSON.
+type slot struct {
+	Counter   uint64     `json:"counter"`
+	Watermark *Watermark `json:"watermark"`
+}
 
 // A WatermarkFile keeps the newest [Watermark]. It is not safe for concurrent use. Close it.
 type WatermarkFile struct {
@@ -46,48 +47,43 @@ func OpenWatermark(path string) (*WatermarkFile, *Watermark, error) {
 	}
 	w := &WatermarkFile{file: f}
 	var newest *Watermark
-	for _, slot := range [][]byte{b[:slotBytes], b[slotBytes:]} {
-		if mark, counter := readSlot(slot); mark != nil && counter > w.counter {
-			newest, w.counter = mark, counter
+	for of := range slices.Chunk(b, slotBytes) {
+		if s := readSlot(of); s.Counter > w.counter {
+			newest, w.counter = s.Watermark, s.Counter
 		}
 	}
 	return w, newest, nil
 }
 
-func readSlot(slot []byte) (*Watermark, uint64) {
-	length := int(binary.BigEndian.Uint32(slot[12:]))
-	end := slotHeader + length
-	if binary.BigEndian.Uint32(slot) != slotMagic || length < 0 || end+crc32.Size > len(slot) ||
-		binary.BigEndian.Uint32(slot[end:]) != crc32.Checksum(slot[:end], castagnoli) {
-		return nil, 0
+// readSlot returns an empty slot for a damaged one.
+func readSlot(b []byte) (s slot) {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	sum, text, _ := bytes.Cut(line, []byte(" "))
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(text)) || json.Unmarshal(text, &s) != nil {
+		return slot{}
 	}
-	var w Watermark
-	if json.Unmarshal(slot[slotHeader:end], &w) != nil {
-		return nil, 0
-	}
-	return &w, binary.BigEndian.Uint64(slot[4:])
+	return s
 }
 
 // Write replaces the older slot and syncs. After an error the previous watermark is intact, and the process must end.
 func (f *WatermarkFile) Write(w *Watermark) error {
-	text, err := json.Marshal(w)
+	next := slot{f.counter + 1, w}
+	text, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	if len(text) > slotBytes-slotHeader-crc32.Size {
-		return fmt.Errorf("watermark %s: %d bytes, limit %d", f.file.Name(), len(text), slotBytes-slotHeader-crc32.Size)
+	line := fmt.Appendf(nil, "%x %s\n", sha256.Sum256(text), text)
+	if len(line) > slotBytes {
+		return fmt.Errorf("watermark %s: %d bytes, limit %d", f.file.Name(), len(line), slotBytes)
 	}
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, slotBytes), slotMagic)
-	b = binary.BigEndian.AppendUint64(b, f.counter+1)
-	b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	if _, err := f.file.WriteAt(b, int64((f.counter+1)%2)*slotBytes); err != nil {
+	_, err = f.file.WriteAt(line, int64(next.Counter%2)*slotBytes)
+	if err == nil {
+		err = f.file.Sync()
+	}
+	if err != nil {
 		return fmt.Errorf("watermark: %w", err)
 	}
-	if err := f.file.Sync(); err != nil {
-		return fmt.Errorf("watermark: %w", err)
-	}
-	f.counter++
+	f.counter = next.Counter
 	return nil
 }
 

@@ -182,6 +182,10 @@ func (i *Import) publish(ctx context.Context, stream, subject string, data []byt
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	i.last[stream]++
+	return i.failed(ctx)
+}
+
+func (i *Import) failed(ctx context.Context) error {
 	if failed := i.firstErr.Load(); failed != nil {
 		return *failed
 	}
@@ -192,12 +196,8 @@ func (i *Import) await(ctx context.Context) error {
 	select {
 	case <-i.client.js.PublishAsyncComplete():
 	case <-ctx.Done():
-		return fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
-	if failed := i.firstErr.Load(); failed != nil {
-		return *failed
-	}
-	return nil
+	return i.failed(ctx)
 }
 
 // Finish writes the recovery, with a new epoch, and waits for all acknowledgements. Call Done next.
@@ -238,12 +238,12 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 }
 
 func (i *Import) checkSequences(ctx context.Context) error {
+	found, err := i.client.marks(ctx, 0)
+	if err != nil {
+		return err
+	}
 	for _, name := range durableStreams {
-		stream, err := i.client.js.Stream(ctx, name)
-		if err != nil {
-			return fmt.Errorf("stream %s: %w", name, err)
-		}
-		if got, want := stream.CachedInfo().State.LastSeq, i.last[name]; got != want {
+		if got, want := found.Streams[name].Last, i.last[name]; got != want {
 			return fmt.Errorf("stream %s ends at sequence %d, want %d: another process writes to this store: stop "+
 				"all provisioners", name, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,13 +28,7 @@ type View[V any] struct {
 
 	mu      sync.RWMutex
 	newest  map[string]trust.Entry[V] // guarded by mu
-	list    []keyedEntry[V]           // guarded by mu: for All, never changed in place; nil after a change
 	watched []func(string, trust.Entry[V])
-}
-
-type keyedEntry[V any] struct {
-	key string
-	trust.Entry[V]
 }
 
 type checker interface{ Check() error }
@@ -81,43 +76,21 @@ func (v *View[V]) Get(key string) (trust.Entry[V], bool) {
 
 // All implements [trust.Log].
 func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.list == nil {
-		v.list = make([]keyedEntry[V], 0, len(v.newest))
-		for key, e := range v.newest {
-			v.list = append(v.list, keyedEntry[V]{key, e})
-		}
-	}
-	list := v.list
-	return func(yield func(string, trust.Entry[V]) bool) {
-		for _, k := range list {
-			if !yield(k.key, k.Entry) {
-				return
-			}
-		}
-	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return maps.All(maps.Clone(v.newest))
 }
 
 // Watch implements [trust.Log].
 func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 	v.follower.mu.Lock() // nothing is applied meanwhile
 	defer v.follower.mu.Unlock()
-	for _, k := range v.inOrder() {
-		applied(k.key, k.Entry)
+	for _, key := range slices.SortedFunc(maps.Keys(v.newest), func(a, b string) int {
+		return cmp.Compare(v.newest[a].Revision, v.newest[b].Revision)
+	}) {
+		applied(key, v.newest[key])
 	}
 	v.watched = append(v.watched, applied)
-}
-
-func (v *View[V]) inOrder() []keyedEntry[V] {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	list := make([]keyedEntry[V], 0, len(v.newest))
-	for key, e := range v.newest {
-		list = append(list, keyedEntry[V]{key, e})
-	}
-	slices.SortFunc(list, func(a, b keyedEntry[V]) int { return cmp.Compare(a.Revision, b.Revision) })
-	return list
 }
 
 // Put implements [trust.Log]. If no acknowledgement comes, Put reads to the leader's end. If its entry is there, Put is
@@ -190,7 +163,7 @@ func (v *View[V]) apply(m message) {
 		e.Unread = fmt.Errorf("%w: sequence %d on %s: %w", trust.ErrUnread, m.sequence, m.subject, e.Unread)
 	}
 	v.mu.Lock()
-	v.newest[key], v.list = e, nil
+	v.newest[key] = e
 	v.mu.Unlock()
 	for _, applied := range v.watched {
 		applied(key, e)

@@ -111,6 +111,6 @@ func readError(err error) error {
 }
 
 func cannotRead(err error) bool {
-	var file *fs.PathError
-	return errors.As(err, &file) || errors.Is(err, context.Canceled)
+	_, file := errors.AsType[*fs.PathError](err)
+	return file || errors.Is(err, context.Canceled)
 }

@@ -120,9 +120,6 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 
 // Clear clears an alarm.
 func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
-	if a.Stands(code) == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.active[code]

@@ -2,6 +2,7 @@ package orders
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/provisioner/trust"
@@ -46,9 +47,7 @@ func (a *Answer) Check() error {
 	if _, err := wire.ParseIdentity(string(a.Identity)); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
-	switch a.Verdict {
-	case VerdictApprove, VerdictReject, VerdictNone:
-	default:
+	if !slices.Contains([]Verdict{VerdictApprove, VerdictReject, VerdictNone}, a.Verdict) {
 		return fmt.Errorf("answer about %q: unknown verdict %.80q", a.Identity, a.Verdict)
 	}
 	if a.ID == "" || !trust.IsSHA256(a.KeyHash) {

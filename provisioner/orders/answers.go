@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,21 +57,14 @@ func (as Answers) Rejected() []*Answer {
 		}
 	}
 	slices.SortFunc(list, func(a, b *Answer) int {
-		if c := a.At.Compare(b.At); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID))
 	})
 	return list
 }
 
 // Source says which operator gave the verdict, when and why.
 func (a *Answer) Source() string {
-	why := a.Why
-	if why != "" {
-		why = ": " + why
-	}
-	return fmt.Sprintf("by %s at %s%s", a.By, a.At.Format(time.RFC3339), why)
+	return fmt.Sprintf("by %s at %s%s", a.By, a.At.Format(time.RFC3339), because(a.Cause))
 }
 
 // WatchVerdicts calls answered for each verdict, see [trust.Log].

@@ -48,15 +48,19 @@ func (s *Pause) Scope() string {
 
 // Because returns the cause of a refusal, for operators.
 func (s *Pause) Because() error {
-	why := s.Why
-	if why != "" {
-		why = ": " + why
-	}
 	what := ""
 	if s.Renewals {
 		what = ", renewals too,"
 	}
-	return fmt.Errorf("paused %s%s by %s since %s%s", s.Scope(), what, s.By, s.At.Format(time.RFC3339), why)
+	return fmt.Errorf("paused %s%s by %s since %s%s", s.Scope(), what, s.By, s.At.Format(time.RFC3339),
+		because(s.Cause))
+}
+
+func because(c trust.Cause) string {
+	if c.Why == "" {
+		return ""
+	}
+	return ": " + c.Why
 }
 
 // LogKey is the pause's key in the log.

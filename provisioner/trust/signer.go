@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -105,12 +106,9 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	e := &SignerEntry{
 		Schema:    SignerSchema,
 		Entry:     wire.NewID(),
-		Name:      s.Name,
+		Name:      cmp.Or(n.Name, s.Name),
 		NotBefore: s.NotBefore,
 		NotAfter:  s.NotAfter,
-	}
-	if n.Name != "" {
-		e.Name = n.Name
 	}
 	var errs []error
 	if e.Name == "" || len(e.Name) > MaxSignerNameBytes {
@@ -143,8 +141,8 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 		}
 		e.Identities = append(e.Identities, p)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	if e.ID, err = jwt.Fingerprint(s.Key); err != nil {
 		return nil, err

@@ -84,16 +84,15 @@ func (s *Signers) current() (*jwt.Verifier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stale {
-		s.stale, s.verifier = false, nil
-		trusted := s.trustedSigners()
-		if len(trusted) > 0 {
+		s.verifier = nil
+		if trusted := s.trustedSigners(); len(trusted) > 0 {
 			v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: trusted, Now: s.cfg.Now})
 			if err != nil {
-				s.stale = true
 				return nil, err
 			}
 			s.verifier = v
 		}
+		s.stale = false
 	}
 	if s.verifier == nil {
 		return nil, fmt.Errorf("%w: every signer has been removed", jwt.ErrUnknownSigner)
@@ -169,15 +168,7 @@ func (s *Signers) List() []SignerInfo {
 }
 
 // Trusted returns the number of trusted signers.
-func (s *Signers) Trusted() int {
-	n := 0
-	for _, i := range s.List() {
-		if !i.Removed {
-			n++
-		}
-	}
-	return n
-}
+func (s *Signers) Trusted() int { return len(s.trustedSigners()) }
 
 // CheckName returns [ErrState] if another trusted signer has the name.
 func (s *Signers) CheckName(e *SignerEntry) error {

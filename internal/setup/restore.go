@@ -157,7 +157,7 @@ func (r *Restore) missing() error {
 
 // lockEmpty locks the directory of a broker, which must be empty.
 func lockEmpty(dir string) (release func(), err error) {
-	release, err = broker.Lock(dir)
+	lock, err := broker.Lock(dir)
 	if errors.Is(err, broker.ErrStoreInUse) {
 		return nil, fmt.Errorf("%w: stop the provisioner, and move the content of %s to another directory", err, dir)
 	}
@@ -165,10 +165,10 @@ func lockEmpty(dir string) (release func(), err error) {
 		return nil, err
 	}
 	if err := daemon.CheckEmpty(dir); err != nil {
-		release()
+		broker.Unlock(lock)
 		return nil, err
 	}
-	return release, nil
+	return func() { broker.Unlock(lock) }, nil
 }
 
 // checkAuthority checks that the configured authority, or one of ca.previous, made the backup.

@@ -89,12 +89,12 @@ func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
 	now, deadline := g.cfg.Now(), chain[0].NotAfter
 	for _, cert := range chain {
 		if now.Before(cert.NotBefore) {
-			return time.Time{}, fmt.Errorf("%w: %q is not valid before %s", ErrCertificate,
-				truncate(cert.Subject.CommonName), cert.NotBefore.UTC().Format(time.RFC3339))
+			return time.Time{}, fmt.Errorf("%w: %.200q is not valid before %s", ErrCertificate,
+				cert.Subject.CommonName, cert.NotBefore.UTC().Format(time.RFC3339))
 		}
 		if !now.Before(cert.NotAfter) {
-			return time.Time{}, fmt.Errorf("%w: %q expired at %s", ErrCertificate,
-				truncate(cert.Subject.CommonName), cert.NotAfter.UTC().Format(time.RFC3339))
+			return time.Time{}, fmt.Errorf("%w: %.200q expired at %s", ErrCertificate,
+				cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339))
 		}
 		if cert.NotAfter.Before(deadline) {
 			deadline = cert.NotAfter

@@ -51,8 +51,7 @@ func (n *NotAdmitted) Unwrap() error { return n.Err }
 
 // deny returns the *Denied that err wraps, or a new one.
 func deny(code wire.Code, err error) *Denied {
-	var d *Denied
-	if errors.As(err, &d) {
+	if d, ok := errors.AsType[*Denied](err); ok {
 		return d
 	}
 	return &Denied{Code: code, Err: err}

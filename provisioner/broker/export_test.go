@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"path/filepath"
+
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -14,5 +16,8 @@ func (b *Broker) Server() *server.Server {
 }
 
 const AllCommands = allCommands
+
+// LockFile is the lock file of a store directory.
+func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
 
 func Render(format string, v ...any) (text, address string, client bool) { return render(format, v) }

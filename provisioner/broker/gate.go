@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/seal"
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // TokenConnection is the longest connection with a token. A node that still waits reconnects.
@@ -38,7 +39,7 @@ type Presented struct {
 
 // LogValue omits secrets.
 func (p Presented) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", truncate(p.Name)),
+	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", events.Cut(p.Name, 200)),
 		slog.Bool("token", p.Token != ""), slog.Int("certificates", len(p.Certificates)))
 }
 
@@ -134,8 +135,6 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		return nil, &Denied{wire.CodeTokenInvalid, err}
 	case !wire.ValidConnectionName(p.Name):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: %d bytes", ErrName, len(p.Name))}
-	}
-	switch {
 	case p.Nkey != "" && !sealed(p):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: sent with a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
@@ -172,12 +171,4 @@ func maxToken(p Presented) int {
 		return seal.MaxSealedTokenBytes
 	}
 	return wire.MaxTokenBytes
-}
-
-func truncate(s string) string {
-	const limit = 200
-	if len(s) <= limit {
-		return s
-	}
-	return s[:limit] + "..."
 }

@@ -13,19 +13,8 @@ import (
 
 const lockFile = "broker.lock"
 
-// LockFile is the lock file of a store directory.
-func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
-
-// Lock makes a directory if missing, and keeps brokers from using it until release. It may return [ErrStoreInUse].
-func Lock(dir string) (release func(), err error) {
-	f, err := lockDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	return func() { unlock(f) }, nil
-}
-
-func lockDir(dir string) (*os.File, error) {
+// Lock makes a directory if missing, and keeps brokers from using it until [Unlock]. It may return [ErrStoreInUse].
+func Lock(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
 	}
@@ -43,8 +32,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock unlocks before closing, because a forked child has the file open until exec.
-func unlock(f *os.File) {
+// Unlock unlocks before closing, because a forked child has the file open until exec.
+func Unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	_ = f.Close() // nothing was written to it
 }

@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/limit"
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // Limits of log lines that any client can cause, by address. Together, all addresses may cause allLines times as many.
@@ -157,8 +158,4 @@ func render(format string, v []any) (text, address string, client bool) {
 	return text, "", handshakeLine.MatchString(text)
 }
 
-var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
-
-func scrub(text string) string {
-	return truncate(tokenShape.ReplaceAllString(text, "(secret)"))
-}
+func scrub(text string) string { return events.Cut(events.Scrub(text), 200) }

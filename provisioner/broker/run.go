@@ -44,7 +44,7 @@ func (r *runningServer) start(
 	ctx context.Context, opts *server.Options, log *natsLog, prepare func(*server.Server) error,
 ) (err error) {
 	if opts.JetStream {
-		if r.lock, err = lockDir(r.store); err != nil {
+		if r.lock, err = Lock(r.store); err != nil {
 			return err
 		}
 		if err := removeIndexes(r.store); err != nil {
@@ -104,7 +104,7 @@ func (r *runningServer) stop(end func()) {
 
 func (r *runningServer) release() {
 	if r.lock != nil {
-		unlock(r.lock)
+		Unlock(r.lock)
 	}
 }
 

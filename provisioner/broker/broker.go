@@ -32,13 +32,9 @@ const reconnectWait = 100 * time.Millisecond
 // A Broker is a NATS server in this process. It is safe for concurrent use.
 type Broker struct {
 	// Set by New, then read-only.
-	cfg     Config
-	host    string
-	port    int // -1 means any free port; Start then sets it
-	webHost string
-	webPort int // like port, for WebSocket; 0 is none
-	gate    *Gate
-	log     *natsLog
+	cfg  Config
+	gate *Gate
+	log  *natsLog
 
 	certificate atomic.Pointer[tls.Certificate]
 
@@ -52,38 +48,16 @@ type Broker struct {
 
 // New returns an error that lists every mistake in cfg. It starts nothing.
 func New(cfg Config) (*Broker, error) {
-	var errs []error
-	bad := func(err error) {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	host, port, err := splitListen(cfg.Listen)
-	bad(err)
-	var webHost string
-	var webPort int
-	if cfg.WebSocket.Listen != "" {
-		if webHost, webPort, err = splitListen(cfg.WebSocket.Listen); err != nil {
-			bad(fmt.Errorf("WebSocket: %w", err))
-		}
+	_, _, listenErr := splitListen(cfg.Listen)
+	_, _, webErr := splitListen(cmp.Or(cfg.WebSocket.Listen, ":0"))
+	gate, gateErr := NewGate(cfg.Gate)
+	if err := errors.Join(listenErr, webErr, gateErr); err != nil {
+		return nil, fmt.Errorf("broker: %w", err)
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
-	gate, err := NewGate(cfg.Gate)
-	bad(err)
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
-	}
 	cfg.Gate = gate.cfg // with defaults
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	b := &Broker{
-		cfg:     cfg,
-		host:    host,
-		port:    port,
-		webHost: webHost,
-		webPort: webPort,
-		gate:    gate,
-		log:     newNATSLog(cfg.Log),
-	}
+	b := &Broker{cfg: cfg, gate: gate, log: newNATSLog(cfg.Log)}
 	b.certificate.Store(&cfg.Certificate)
 	return b, nil
 }

@@ -45,7 +45,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 		return nil, fmt.Errorf("accounts: %w", err)
 	}
 	opts.ServerName = "muster"
-	opts.Host, opts.Port = b.host, b.port
+	opts.Host, opts.Port, _ = splitListen(b.cfg.Listen) // checked by New
 	opts.NoSigs, opts.NoLog = true, true
 
 	opts.JetStream = true

@@ -18,7 +18,7 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	if b.cfg.WebSocket.Listen == "" {
 		return
 	}
-	opts.Host, opts.Port = b.webHost, b.webPort
+	opts.Host, opts.Port, _ = splitListen(b.cfg.WebSocket.Listen) // checked by New
 	opts.HandshakeTimeout = handshake
 	opts.AuthTimeout = handshake.Seconds()
 	opts.SameOrigin = true // refuses browsers on other origins' pages

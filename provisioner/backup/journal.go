@@ -182,33 +182,22 @@ func (j *Journal) Begin(installation string) error {
 func (j *Journal) Append(entries ...*trust.Revocation) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var unknown []any
-	added := make(map[string]bool)
-	for _, e := range entries {
-		if !j.ids[e.ID] && !added[e.ID] {
-			added[e.ID] = true
-			unknown = append(unknown, e)
-		}
-	}
-	if len(unknown) == 0 {
-		return j.failed
-	}
 	if j.installation == "" {
 		return fmt.Errorf("%s: no revocation can be written before the installation is known", j.path)
 	}
-	if err := j.write(unknown...); err != nil {
-		return err
+	var unknown []any
+	for _, e := range entries {
+		if !j.ids[e.ID] {
+			j.entries, j.ids[e.ID] = append(j.entries, e), true
+			unknown = append(unknown, e)
+		}
 	}
-	for _, e := range unknown {
-		e, _ := e.(*trust.Revocation) // as above
-		j.entries, j.ids[e.ID] = append(j.entries, e), true
-	}
-	return nil
+	return j.write(unknown...)
 }
 
 // After one failed write all later writes fail. The caller holds mu.
 func (j *Journal) write(lines ...any) error {
-	if j.failed != nil {
+	if j.failed != nil || len(lines) == 0 {
 		return j.failed
 	}
 	var b bytes.Buffer
@@ -216,7 +205,8 @@ func (j *Journal) write(lines ...any) error {
 	for _, l := range lines {
 		text, err := json.Marshal(l)
 		if err != nil {
-			return err
+			j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
+			return j.failed
 		}
 		sum = nextSum(sum, text)
 		fmt.Fprintf(&b, "%s %s\n", sum, text)

@@ -68,9 +68,6 @@ func watchUnread[V any](u *Unread, kind string, log trust.Log[V]) {
 	log.Watch(func(key string, e trust.Entry[V]) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		if u.why == nil {
-			u.why = make(map[string]error)
-		}
 		if delete(u.why, kind+" "+key); e.Unread != nil {
 			u.why[kind+" "+key] = e.Unread
 		}
@@ -90,7 +87,7 @@ func (u *Unread) Err() error {
 
 // WatchUnread watches all logs but Revocations: an unreadable revocation still revokes.
 func WatchUnread(l *Logs) *Unread {
-	u := &Unread{}
+	u := &Unread{why: make(map[string]error)}
 	watchUnread(u, "pause", l.Pauses.Log)
 	watchUnread(u, "verdict", l.Answers.Log)
 	watchUnread(u, "grant", l.Grants)

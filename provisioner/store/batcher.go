@@ -37,7 +37,7 @@ const Batched = streamNodes
 type batcher struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
-	inHand  *atomic.Int64 // may be nil
+	inHand  *atomic.Int64
 	maxWait time.Duration
 
 	mu         sync.Mutex
@@ -141,9 +141,6 @@ func (g *batcher) dispatch(acked bool) (send []*batch) {
 }
 
 func (g *batcher) expectedWrites() int {
-	if g.inHand == nil {
-		return 0
-	}
 	return max(0, int(g.inHand.Load())-len(g.queue)-g.singles-g.batched)
 }
 

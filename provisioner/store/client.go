@@ -54,6 +54,7 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 		replicas: cfg.Replicas,
 		timeout:  cfg.Timeout,
 		log:      cfg.Log,
+		losses:   losses{found: make(map[string]func(context.Context) error)},
 	}
 	c.room.Store(math.MaxInt64)
 	return c

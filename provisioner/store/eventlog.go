@@ -239,19 +239,17 @@ var errEndOfStream = errors.New("ended")
 func (m *merger) run(ctx context.Context) error {
 	for {
 		oldest, err := m.next(ctx)
-		if errors.Is(err, errEndOfStream) {
-			return nil
+		if err != nil || oldest == nil {
+			return err
 		}
-		if err == nil {
-			err = m.emit(oldest)
-		}
-		if err != nil {
+		if err := m.emit(oldest); err != nil {
 			return err
 		}
 	}
 }
 
-// next returns the source with the oldest head, once each source has a head or no more messages.
+// next returns the source with the oldest head, once each source has a head or no more messages. It returns nil at the
+// end of all sources.
 func (m *merger) next(ctx context.Context) (*source, error) {
 	for {
 		var oldest *source
@@ -265,7 +263,7 @@ func (m *merger) next(ctx context.Context) (*source, error) {
 		}
 		switch {
 		case ended:
-			return nil, errEndOfStream
+			return nil, nil
 		case oldest != nil && !waits:
 			return oldest, nil
 		}

@@ -66,10 +66,10 @@ func eventSubject(e events.Event) string {
 	if id, err := wire.ParseIdentity(e.Node); err == nil {
 		node = id.SubjectToken()
 	}
-	if e.Type == events.Attempt {
+	switch e.Type {
+	case events.Attempt:
 		return subjectAttempt + "refused." + node
-	}
-	if e.Type == events.LoginRefused {
+	case events.LoginRefused:
 		return subjectAttempt + "operator._"
 	}
 	return subjectEvent + strings.TrimPrefix(string(e.Type), "io.muster.") + "." + node

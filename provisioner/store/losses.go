@@ -18,9 +18,6 @@ type losses struct {
 func (l *losses) add(what string, again func(context.Context) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.found == nil {
-		l.found = make(map[string]func(context.Context) error)
-	}
 	l.found[what] = again
 }
 

@@ -181,6 +181,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 func (cfg Config) withDefaults() Config {
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 12*time.Second)
+	cfg.InHand = cmp.Or(cfg.InHand, new(atomic.Int64))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"muster/internal/wire"
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,7 +44,10 @@ func newView[T any, P interface {
 		useRoom: func(string, []byte) error { return nil },
 		decode: func(of string, data []byte) (P, error) {
 			v := P(new(T))
-			if err := decodeStrictly(data, v); err != nil {
+			if err := wire.DecodeStrict(data, v); err != nil {
+				return nil, err
+			}
+			if err := v.Check(); err != nil {
 				return nil, err
 			}
 			if got := key(v); got != of {
@@ -52,18 +56,6 @@ func newView[T any, P interface {
 			return v, nil
 		},
 	}
-}
-
-func decodeStrictly(data []byte, dst checker) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(dst); err != nil {
-		return err
-	}
-	if d.More() {
-		return errors.New("data after the entry")
-	}
-	return dst.Check()
 }
 
 // Get implements [trust.Log].

@@ -109,13 +109,3 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, trust.Revision(m.sequence))
 	})
 }
-
-// readClaims returns an error if not all claims can be read, since missing claims would free uses.
-func (s *Store) readClaims(ctx context.Context) error {
-	closed, err := s.newFollower(streamClaims).Open(ctx)
-	if err != nil {
-		return err
-	}
-	closed()
-	return nil
-}

@@ -67,15 +67,14 @@ func addView[V any](f *Follower, v *View[V]) *View[V] {
 	return v
 }
 
-// Open subscribes and reads the stream to its end. closed ends the subscription. The views stay fresh only while
+// Open subscribes, until the connection is closed, and reads the stream to its end. The views stay fresh only while
 // [Follower.Run] runs.
-func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
+func (f *Follower) Open(ctx context.Context) error {
 	// Subscribe before the first check, so that no message is missed.
 	sub, err := f.client.nc.Subscribe(republishPrefix+f.stream+".>", f.onRepublished)
 	if err != nil {
-		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
+		return fmt.Errorf("follow %s: %w", f.stream, err)
 	}
-	closed = func() { _ = sub.Unsubscribe() }
 	err = f.client.nc.FlushTimeout(f.client.timeout)
 	for err == nil && f.Fresh() != nil {
 		err = f.check(ctx)
@@ -85,10 +84,9 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 		}
 	}
 	if err != nil {
-		closed()
-		return nil, fmt.Errorf("follow %s: %w", f.stream, errors.Join(err, f.Fresh()))
+		return fmt.Errorf("follow %s: %w", f.stream, errors.Join(err, f.Fresh(), sub.Unsubscribe()))
 	}
-	return closed, nil
+	return nil
 }
 
 func (f *Follower) setLastErr(err error) {

@@ -175,7 +175,8 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err := s.openViews(ctx); err != nil {
 		return err
 	}
-	return s.readClaims(ctx)
+	// Missing claims would free uses.
+	return s.newFollower(streamClaims).Open(ctx)
 }
 
 func (cfg Config) withDefaults() Config {

@@ -98,11 +98,9 @@ func follower(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *
 	t.Helper()
 	f := newClient(js, Config{Conn: nc, Timeout: 10 * time.Second}).newFollower(testStream)
 	v := addView(f, newView("note.", func(n *note) string { return n.Key }))
-	closed, err := f.Open(t.Context())
-	if err != nil {
+	if err := f.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(closed)
 	return f, v
 }
 
@@ -332,11 +330,6 @@ func TestGapIsFilled(t *testing.T) {
 		t.Errorf("position %d, entry %q, kicked %d: want %d, no entry, and a check", f.position, text(v, "z"),
 			len(f.gap), at)
 	}
-	closed, err := f.Open(t.Context()) // a second subscription, whose end leaves none
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed()
 	for i := range 2*fetchMessages + 3 {
 		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: fmt.Sprintf("note.k%d", i),
 			Data: fmt.Appendf(nil, `{"key":"k%d","text":"x"}`, i)}); err != nil {

@@ -61,7 +61,7 @@ func (s *Store) openViews(ctx context.Context) error {
 	}
 	s.Clock = addView(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {
-		if _, err := f.Open(ctx); err != nil { // ends with the connection
+		if err := f.Open(ctx); err != nil {
 			return err
 		}
 	}

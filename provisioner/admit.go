@@ -48,7 +48,7 @@ func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 
 // A token with a bad signature may have a false id, so the error has its SHA-256.
 func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
-	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
+	token, err := p.cfg.Signers.VerifyFrom(text, p.cfg.Budget.Of(source))
 	if errors.Is(err, jwt.ErrSignature) || errors.Is(err, jwt.ErrUnknownSigner) {
 		sum := sha256.Sum256([]byte(text))
 		return nil, fmt.Errorf("token with SHA-256 %x…: %w", sum[:8], err)

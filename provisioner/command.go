@@ -27,7 +27,7 @@ func (p *Provisioner) TokenUnusable(r *Record) error {
 	if p.revocations.Token(r.Token) != nil {
 		return errors.New("is revoked")
 	}
-	if p.cfg.Signers != nil && p.cfg.Signers.Ended(r.Signer) != nil {
+	if p.cfg.Signers.Ended(r.Signer) != nil {
 		return fmt.Errorf("was signed by signer %s, which was removed", r.Signer)
 	}
 	token, err := r.storedToken()

@@ -58,13 +58,10 @@ func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
 // Config configures [New]. Members are required unless they say what nil means.
 type Config struct {
-	Tokens    trust.TokenVerifier
+	Signers   *trust.Signers
 	Policy    *policies.Engine
 	Authority *ca.Authority
 	Store     Store
-
-	// Signers are the signers behind Tokens. Nil: operators cannot change them.
-	Signers *trust.Signers
 
 	// Journal keeps revocations outside the store. Nil: a restored store forgets revocations since the backup.
 	Journal trust.Journal

@@ -56,7 +56,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if err != nil {
 		return nil, err
 	}
-	cfg.Tokens, cfg.Signers, cfg.Journal = signers, signers, journal
+	cfg.Signers, cfg.Journal = signers, journal
 	p := provisioner.New(cfg)
 	if err := p.CatchUp(ctx); err != nil {
 		return nil, err

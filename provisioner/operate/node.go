@@ -25,7 +25,7 @@ type Nodes struct {
 	*base
 
 	command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
-	tokens  trust.TokenVerifier
+	signers *trust.Signers
 }
 
 // How long a grant can be used.

@@ -62,13 +62,13 @@ func New(cfg Config) *Orders {
 		}
 	}
 	return &Orders{
-		Nodes:     &Nodes{base: b, command: cfg.Command, tokens: own.Tokens},
+		Nodes:     &Nodes{base: b, command: cfg.Command, signers: own.Signers},
 		Keys:      &Keys{base: b},
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
 		Signers:   &Signers{base: b, signers: own.Signers},
-		Tokens:    &Tokens{base: b, verifier: own.Tokens},
+		Tokens:    &Tokens{base: b, signers: own.Signers},
 		Recovery:  &Recovery{base: b},
 		Process:   &Process{base: b, cfg: own},
 	}

@@ -18,15 +18,10 @@ type Signers struct {
 	signers *trust.Signers
 }
 
-var errNoSigners = errors.New("the signers of this provisioner are fixed")
-
 // Add trusts a signer's tokens, even if the signer was removed. An existing signer gets the new name and limits. The
 // error is [trust.ErrState] if another signer has the name.
 func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ *trust.SignerInfo, err error) {
 	defer about(&err, "add signer %.80q", n.Name)
-	if s.signers == nil {
-		return nil, errNoSigners
-	}
 	e, err := n.Entry()
 	if err = wrong(c.Check(), err); err != nil {
 		return nil, err
@@ -59,9 +54,6 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ 
 // Enrolled nodes stay. It returns the number of signers left, which may be 0, since a stolen key must not stay valid.
 func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (left int, err error) {
 	defer about(&err, "remove signer %.80q", string(id))
-	if s.signers == nil {
-		return 0, errNoSigners
-	}
 	if err := wrong(c.Check(), trust.CheckSignerID(id)); err != nil {
 		return 0, err
 	}
@@ -97,9 +89,6 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 // List returns every signer by name, removed ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may be
 // stale.
 func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
-	if s.signers == nil {
-		return nil, fmt.Errorf("list signers: %w", errNoSigners)
-	}
 	if err := s.provisioner.Fresh(); err != nil {
 		return nil, fmt.Errorf("list signers: %w", err)
 	}

@@ -14,13 +14,13 @@ import (
 type Tokens struct {
 	*base
 
-	verifier trust.TokenVerifier
+	signers *trust.Signers
 }
 
 // Identify returns the id of a token by its text. The error is that of [jwt.Verifier.Verify]: a token that is not valid
 // needs no revocation.
 func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
-	token, err := t.verifier.VerifyFrom(text, nil)
+	token, err := t.signers.VerifyFrom(text, nil)
 	if err != nil {
 		return "", err
 	}

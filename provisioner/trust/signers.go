@@ -12,12 +12,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A TokenVerifier verifies tokens, as [jwt.Verifier] does.
-type TokenVerifier interface {
-	// VerifyFrom returns errors of [jwt.Verifier.VerifyFrom] and [ErrRevocationsUnknown].
-	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
-}
-
 // SignersConfig configures [NewSigners].
 type SignersConfig struct {
 	// File has the signers of provisioner.yaml. Optional.
@@ -70,7 +64,7 @@ func (s *Signers) invalidate() {
 	s.stale = true
 }
 
-// VerifyFrom implements [TokenVerifier]. A removed signer counts as unknown.
+// VerifyFrom is [jwt.Verifier.VerifyFrom]. A removed signer counts as unknown.
 func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error) {
 	v, err := s.current()
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+
+	"muster/internal/disk"
 )
 
 // ErrExists means that a file exists and was left alone. It wraps [fs.ErrExist].
@@ -80,14 +82,5 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 	case err != nil:
 		return notWritten(path, err)
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a new name in dir survive power loss.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return disk.SyncDir(filepath.Dir(path))
 }

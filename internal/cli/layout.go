@@ -3,8 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
 // labelWidth is the column of the colons: the longest label of Choria's layouts, "Provisioning Registration Data".
@@ -56,26 +57,17 @@ func (t *Table) Add(cells ...string) {
 
 // WriteTo implements [io.WriterTo].
 func (t *Table) WriteTo(w io.Writer) (int64, error) {
-	var widths []int
-	for _, row := range t.rows {
-		for i, c := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
 	var b strings.Builder
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range t.rows {
-		var line strings.Builder
-		for i, c := range row {
-			fmt.Fprintf(&line, "%-*s  ", widths[i], c)
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		_, _ = fmt.Fprintln(columns, strings.Join(row, "\t")) // writes to b never fail
 	}
-	n, err := io.WriteString(w, b.String())
+	_ = columns.Flush()
+	n, err := io.WriteString(w, lineEnds.ReplaceAllString(b.String(), "\n"))
 	return int64(n), err
 }
+
+var lineEnds = regexp.MustCompile(" *\n")
 
 // Text is output that is made [Printable] and otherwise written as it is.
 type Text string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -54,12 +55,8 @@ func (c *APIConfig) validate(v *Mistakes) {
 		v.Bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate "+
 			"and api.key")
 	}
-	for i, n := range c.Names {
-		v.Name(fmt.Sprintf("api.names[%d]", i), n)
-	}
-	for i, a := range c.Addresses {
-		v.Address(fmt.Sprintf("api.addresses[%d]", i), a)
-	}
+	v.Each("api.names", c.Names, v.Name)
+	v.Each("api.addresses", c.Addresses, v.Address)
 }
 
 func (c *Config) apiRequest() ca.Request {
@@ -206,7 +203,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 	}
 	s, err := httpapi.New(cfg)
 	if err == nil {
-		err = listenError(s.Open())
+		err = listenError(s.Open(), "api.listen")
 	}
 	if err != nil {
 		return nil, err
@@ -218,14 +215,14 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 	return s, nil
 }
 
-func listenError(err error) error {
-	var op *net.OpError
-	switch {
-	case !errors.As(err, &op) || op.Op != "listen" || op.Net != "tcp": // of the control socket
+// listenError adds what to do if a port is taken, or an address is not this machine's.
+func listenError(err error, key string) error {
+	switch { // by text, as nats-server reports it
+	case err == nil || !strings.Contains(err.Error(), "listen tcp "):
 		return err
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w: stop the program that listens there, or change api.listen", err)
+	case strings.Contains(err.Error(), syscall.EADDRINUSE.Error()):
+		return fmt.Errorf("%w: stop the program that listens there, or change %s", err, key)
 	default:
-		return fmt.Errorf("%w: change api.listen", err)
+		return fmt.Errorf("%w: change %s", err, key)
 	}
 }

@@ -224,8 +224,7 @@ func (c *Config) Validate() error {
 	v.Name("trust_domain", c.TrustDomain)
 	v.Required("data_dir", c.DataDir)
 	if c.Site != "" {
-		_, err := jwt.ParseSite(c.Site)
-		v.Check("site", err)
+		v.Site("site", c.Site)
 	}
 	_, err := disk.ParseSize(c.Store.LowWater)
 	v.Check("store.low_water", err)
@@ -247,9 +246,7 @@ func (c *Config) Validate() error {
 			v.Bad(fmt.Sprintf("ca.previous[%d].cross", i), "missing: required since the root differs from ca.root")
 		}
 	}
-	for i, k := range c.Seal.Keys {
-		v.Required(fmt.Sprintf("seal.keys[%d]", i), k)
-	}
+	v.Each("seal.keys", c.Seal.Keys, v.Required)
 	within(v, "certificates.max_lifetime", time.Duration(c.Certificates.MaxLifetime), ca.MinTTL, LongestLifetime)
 	within(v, "certificates.lifetime", time.Duration(c.Certificates.Lifetime), ca.MinTTL,
 		time.Duration(c.Certificates.MaxLifetime))
@@ -273,7 +270,7 @@ func (c *Config) Validate() error {
 	within(v, "quotas.per_token", c.Quotas.PerToken, 0, math.MaxInt)
 	within(v, "quotas.per_source", c.Quotas.PerSource, 0, math.MaxInt)
 	within(v, "quotas.verifications_per_source", c.Quotas.VerificationsPerSource, 0, maxVerifications)
-	v.Patterns("reserved", c.Reserved)
+	v.Each("reserved", c.Reserved, v.Pattern)
 	c.validateWebhooks(v)
 	return v.Err()
 }
@@ -297,12 +294,8 @@ func (c *Config) validateBroker(v *Mistakes) {
 	if len(c.Broker.Names) == 0 {
 		v.Bad("broker.names", "missing: the host names under which nodes reach the broker")
 	}
-	for i, n := range c.Broker.Names {
-		v.Name(fmt.Sprintf("broker.names[%d]", i), n)
-	}
-	for i, a := range c.Broker.Addresses {
-		v.Address(fmt.Sprintf("broker.addresses[%d]", i), a)
-	}
+	v.Each("broker.names", c.Broker.Names, v.Name)
+	v.Each("broker.addresses", c.Broker.Addresses, v.Address)
 	if w := c.Broker.WebSocket; w.Listen != "" {
 		v.Listen("broker.websocket.listen", w.Listen)
 	} else if w.Plain {
@@ -313,11 +306,8 @@ func (c *Config) validateBroker(v *Mistakes) {
 
 func (s *SignerConfig) validate(v *Mistakes, key string) {
 	v.Required(key+".file", s.File)
-	for i, site := range s.Sites {
-		_, err := jwt.ParseSite(site)
-		v.Check(fmt.Sprintf("%s.sites[%d]", key, i), err)
-	}
-	v.Patterns(key+".identities", s.Identities)
+	v.Each(key+".sites", s.Sites, v.Site)
+	v.Each(key+".identities", s.Identities, v.Pattern)
 }
 
 func (s *SignerConfig) name() string {
@@ -452,10 +442,21 @@ func (v *Mistakes) Address(key, value string) {
 	}
 }
 
-// Patterns checks for patterns of names.
-func (v *Mistakes) Patterns(key string, values []string) {
-	for i, p := range values {
-		_, err := wire.ParsePattern(p)
-		v.Check(fmt.Sprintf("%s[%d]", key, i), err)
+// Site checks for the name of a site.
+func (v *Mistakes) Site(key, value string) {
+	_, err := jwt.ParseSite(value)
+	v.Check(key, err)
+}
+
+// Pattern checks for a pattern of names.
+func (v *Mistakes) Pattern(key, value string) {
+	_, err := wire.ParsePattern(value)
+	v.Check(key, err)
+}
+
+// Each checks the values of a list.
+func (v *Mistakes) Each(key string, values []string, check func(key, value string)) {
+	for i, value := range values {
+		check(fmt.Sprintf("%s[%d]", key, i), value)
 	}
 }

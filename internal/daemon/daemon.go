@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -381,16 +380,10 @@ func (d *Daemon) logWritten(ctx context.Context) {
 }
 
 func startError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, broker.ErrStoreInUse):
+	if errors.Is(err, broker.ErrStoreInUse) {
 		return fmt.Errorf("%w: stop the other process, or give this provisioner a data_dir of its own", err)
-	case strings.Contains(err.Error(), "address already in use"): // nats-server reports it as text
-		return fmt.Errorf("%w: stop the program that listens there, or change broker.listen", err)
-	default:
-		return err
 	}
+	return listenError(err, "broker.listen")
 }
 
 func (d *Daemon) warnOpenPolicy(ctx context.Context) {

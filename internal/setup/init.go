@@ -126,8 +126,7 @@ func (s *Installation) Check() error {
 	v.Name("--host", s.Name)
 	v.Name("--trust-domain", s.TrustDomain)
 	if s.Site != "" {
-		_, err := jwt.ParseSite(s.Site)
-		v.Check("--site", err)
+		v.Site("--site", s.Site)
 	}
 	if s.Listen != "" {
 		v.Listen("--listen", s.Listen)

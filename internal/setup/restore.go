@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"muster/provisioner/orders"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/disk"
 	"muster/internal/inputfile"
@@ -60,11 +62,13 @@ type Restored struct {
 // store exists, [store.ErrInstallation] if another authority made the backup, or [backup.ErrDamaged].
 func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	r.setDefaults()
-	if err := r.missing(); err != nil {
-		return nil, err
-	}
 	cfg, err := daemon.ReadConfig(r.Config)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("configuration of the provisioner: %w: name the file with --config; its authority must be that "+
+			"of the backup", err)
+	}
+	_, missing := os.Stat(r.File)
+	if err = errors.Join(conffile.Prefix("backup", missing), err); err != nil {
 		return nil, err
 	}
 	dir, inside := cfg.StoreDir(), cfg.Broker.URL == ""
@@ -139,20 +143,6 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
-}
-
-// missing reports every missing file.
-func (r *Restore) missing() error {
-	var errs []error
-	look := func(format, path string) {
-		if _, err := os.Stat(path); err != nil {
-			errs = append(errs, fmt.Errorf(format, err))
-		}
-	}
-	look("backup: %w", r.File)
-	look("configuration of the provisioner: %w: name the file with --config; its authority must be that of the backup",
-		r.Config)
-	return errors.Join(errs...)
 }
 
 // lockEmpty locks the directory of a broker, which must be empty.

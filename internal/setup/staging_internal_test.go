@@ -13,10 +13,8 @@ import (
 // leftovers makes what a killed process leaves of a directory before that gets its name.
 func leftovers(t *testing.T, final string) {
 	t.Helper()
-	s, err := newStaging(final)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(s.dir, rootFile), []byte("half"), 0o600)
-	}
+	dir := filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".new")
+	err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, rootFile), []byte("half"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ import (
 	"muster/provisioner/broker"
 )
 
-// writer writes new files below a directory until the first error. The umask does not change their permissions.
+// writer writes new files in a directory, or one level below, until the first error. The umask does not change their
+// permissions.
 type writer struct {
 	dir        string
 	passphrase []byte // of keys; none: plain
@@ -27,8 +28,11 @@ func (w *writer) file(name string, mode fs.FileMode, data []byte) {
 		return
 	}
 	path := filepath.Join(w.dir, name)
-	if w.err = w.parent(name); w.err != nil {
-		return
+	if dir := filepath.Dir(path); dir != w.dir {
+		//nolint:gosec // a directory; the keys in it are 0600
+		if w.err = errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o755)); w.err != nil {
+			return
+		}
 	}
 	// A secret is private from its first byte on.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -38,23 +42,6 @@ func (w *writer) file(name string, mode fs.FileMode, data []byte) {
 	}
 	_, err = f.Write(data)
 	w.err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-}
-
-// parent makes the directory of a file, readable by every user.
-func (w *writer) parent(name string) error {
-	dir := filepath.Dir(name)
-	if dir == "." {
-		return nil
-	}
-	if err := w.parent(dir); err != nil {
-		return err
-	}
-	err := os.Mkdir(filepath.Join(w.dir, dir), 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	//nolint:gosec // a directory; the keys in it are 0600
-	return errors.Join(err, os.Chmod(filepath.Join(w.dir, dir), 0o755))
 }
 
 func (w *writer) key(name string, key crypto.PrivateKey) {

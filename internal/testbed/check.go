@@ -3,8 +3,6 @@ package testbed
 import (
 	"crypto/ecdsa"
 	"crypto/x509"
-	"encoding/pem"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -300,13 +299,9 @@ func (c *checker) agent(a *Agent) {
 }
 
 func readCertificate(path string) (*x509.Certificate, error) {
-	b, err := os.ReadFile(path)
+	chain, err := daemon.ReadCertificates(path)
 	if err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM", path)
-	}
-	return x509.ParseCertificate(block.Bytes)
+	return chain[0], nil
 }

@@ -4,6 +4,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +124,7 @@ func New(t testing.TB, opts Options) *Fleet {
 	if f.cluster != nil {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
-	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+
+	f.Write("server.conf", cmp.Or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+
 		"\nregistration_interval = 1s\n"))
 	if opts.Policy != "" {
 		if err := os.RemoveAll(filepath.Join(f.Dir, "policy")); err != nil {
@@ -148,13 +149,6 @@ func New(t testing.TB, opts Options) *Fleet {
 // Quotas edits a configuration's quotas.
 func Quotas(perToken, perSource int) func(*daemon.Config) {
 	return func(c *daemon.Config) { c.Quotas.PerToken, c.Quotas.PerSource = perToken, perSource }
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func (f *Fleet) Write(name, content string) {
@@ -275,12 +269,7 @@ func (f *Fleet) ProvisionerFor(life context.Context,
 	var p *provisioner.Provisioner
 	f.Eventually("one more provisioner started", func() bool {
 		var err error
-		if p, err = f.daemon.Provisioner(life, func(s provisioner.Store) provisioner.Store {
-			if wrap != nil {
-				s = wrap(s)
-			}
-			return s
-		}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if p, err = f.daemon.Provisioner(life, wrap); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			f.t.Fatal(err)
 		}
 		return err == nil

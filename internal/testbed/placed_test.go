@@ -27,7 +27,7 @@ func (c *cluster) Leader(name string) *Server {
 		list, err := c.streams()
 		for _, s := range list {
 			for _, server := range c.servers {
-				if err == nil && s.Config.Name == name && s.Cluster.Leader == server.Name {
+				if err == nil && s.Config.Name == name && s.Cluster != nil && s.Cluster.Leader == server.Name {
 					leader = server
 				}
 			}

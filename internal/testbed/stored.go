@@ -2,7 +2,6 @@ package testbed
 
 import (
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -30,35 +29,17 @@ func (f *Fleet) Stored() []Stored {
 	}
 	var all []Stored
 	ctx := f.Context()
-	for stream := range js.StreamNames(nats.Context(ctx)) {
-		sub, err := js.SubscribeSync("", nats.BindStream(stream), nats.OrderedConsumer(), nats.DeliverAll())
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		info, err := sub.ConsumerInfo()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		var got uint64 // number of the last message, as the consumer counts
-		for pending := info.NumPending + info.Delivered.Consumer; pending > 0; {
-			m, err := sub.NextMsg(time.Second)
-			switch {
-			case errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil:
-				// The remaining messages may have been deleted meanwhile.
-				if info, err = sub.ConsumerInfo(); err != nil {
-					f.t.Fatalf("read %s: %v", stream, err)
-				}
-				pending = info.NumPending + info.Delivered.Consumer - min(got, info.Delivered.Consumer)
+	for stream := range js.Streams(nats.Context(ctx)) {
+		name := stream.Config.Name
+		for at := stream.State.FirstSeq; at <= stream.State.LastSeq; at++ {
+			m, err := js.GetMsg(name, at, nats.Context(ctx))
+			if errors.Is(err, nats.ErrMsgNotFound) { // deleted
 				continue
-			case err != nil:
-				f.t.Fatalf("read %s: %v", stream, err)
 			}
-			meta, err := m.Metadata()
 			if err != nil {
-				f.t.Fatal(err)
+				f.t.Fatalf("read %s: %v", name, err)
 			}
-			all = append(all, Stored{stream, m.Subject, m.Header, m.Data})
-			pending, got = meta.NumPending, meta.Sequence.Consumer
+			all = append(all, Stored{name, m.Subject, m.Header, m.Data})
 		}
 	}
 	return all

@@ -2,10 +2,11 @@ package testbed
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
 )
@@ -26,19 +27,7 @@ func (c *checker) streams() {
 	}
 }
 
-type stream struct {
-	Config struct {
-		Name     string   `json:"name"`
-		Subjects []string `json:"subjects"`
-		NoAck    bool     `json:"no_ack"`
-		Replicas int      `json:"num_replicas"`
-	} `json:"config"`
-	Cluster struct {
-		Leader string `json:"leader"`
-	} `json:"cluster"`
-}
-
-func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
+func streamList(ctx context.Context, d *daemon.Daemon) (list []*nats.StreamInfo, err error) {
 	conn, err := d.Connect("check")
 	if err != nil {
 		return nil, err
@@ -46,27 +35,27 @@ func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	m, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LIST", nil)
+	js, err := conn.JetStream()
 	if err != nil {
-		return nil, fmt.Errorf("list streams: %w", err)
+		return nil, err
 	}
-	var list struct {
-		Streams []stream `json:"streams"`
+	for s := range js.Streams(nats.Context(ctx)) {
+		list = append(list, s)
 	}
-	if err := json.Unmarshal(m.Data, &list); err != nil || len(list.Streams) == 0 {
-		return nil, fmt.Errorf("list streams: %w, %s", err, m.Data)
+	if len(list) == 0 {
+		err = errors.New("no streams are listed")
 	}
-	return list.Streams, nil
+	return list, err
 }
 
-func (c *cluster) streams() ([]stream, error) {
+func (c *cluster) streams() ([]*nats.StreamInfo, error) {
 	return streamList(c.fleet.Context(), c.fleet.daemon)
 }
 
 // allLed reports whether every stream has a leader. During an election a request may get no answer.
 func (c *cluster) allLed() bool {
 	list, err := c.streams()
-	return err == nil && !slices.ContainsFunc(list, func(s stream) bool {
-		return s.Config.Replicas > 1 && s.Cluster.Leader == ""
+	return err == nil && !slices.ContainsFunc(list, func(s *nats.StreamInfo) bool {
+		return s.Config.Replicas > 1 && (s.Cluster == nil || s.Cluster.Leader == "")
 	})
 }

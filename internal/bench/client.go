@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -17,7 +16,6 @@ import (
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
-	"muster/provisioner/ca"
 	"muster/server/trust"
 )
 
@@ -118,7 +116,7 @@ func (f *fleet) checkSigned(n *node, r request, reply []byte, said *wire.Reply) 
 			return fmt.Errorf("%w: %w", errWrong, err)
 		}
 		authority := trust.Authority{Known: []*x509.Certificate{f.root}}
-		signer, err := authority.Provisioner(whole.Provisioner, nil, func(time.Time) time.Time { return time.Now() })
+		signer, err := authority.Provisioner(whole.Provisioner, nil, now)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errWrong, err)
 		}
@@ -204,7 +202,7 @@ func (f *fleet) verify(ctx context.Context) error {
 	})
 }
 
-// check returns an error unless the offer has the confirmed digest, the node's key and name, and a chain to root.
+// check returns an error unless the offer has the confirmed digest, and its certificate passes the checks of the agent.
 func (n *node) check(root *x509.Certificate) error {
 	reply, err := wire.DecodeReply(n.offer.reply)
 	if err != nil {
@@ -217,48 +215,29 @@ func (n *node) check(root *x509.Certificate) error {
 	if digest := wire.Digest(e.Certificate, e.Files); digest != e.Digest || digest != n.offer.digest {
 		return fmt.Errorf("digest is %.16s, the provisioner says %.16s", digest, e.Digest)
 	}
-	chain, err := ca.ParseCertificates([]byte(e.Certificate))
-	if err != nil {
-		return err
-	}
-	leaf := chain[0]
-	if key, ok := n.Key.Public().(*ecdsa.PublicKey); !ok || !key.Equal(leaf.PublicKey) {
-		return errors.New("certificate is for another key")
-	}
-	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != n.Identity {
-		return fmt.Errorf("certificate is for %q", leaf.DNSNames)
-	}
-	return verifyUnder(root, chain, x509.VerifyOptions{KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-}
-
-func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.VerifyOptions) error {
-	o.Roots, o.Intermediates = x509.NewCertPool(), x509.NewCertPool()
-	o.Roots.AddCert(root)
-	for _, c := range chain[1:] {
-		o.Intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(o)
+	_, err = trust.Check(n.Key, e.Certificate, []*x509.Certificate{root}, wire.Identity(n.Identity), now)
 	return err
 }
 
-// brokerTLS accepts a broker for the host under root. It verifies an unchanged certificate only once; each handshake
-// still proves the key.
-func brokerTLS(host string, root *x509.Certificate) *tls.Config {
+// now is a [trust.Clock].
+func now(time.Time) time.Time { return time.Now() }
+
+// brokerTLS accepts a broker for the host under the pinned root, as nodes do. It verifies an unchanged certificate only
+// once; each handshake still proves the key.
+func brokerTLS(host, pin string) *tls.Config {
 	var known atomic.Pointer[[]byte]
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection verifies, once
-		VerifyConnection: func(cs tls.ConnectionState) error {
-			leaf := cs.PeerCertificates[0].Raw
-			if k := known.Load(); k != nil && bytes.Equal(*k, leaf) {
-				return nil
-			}
-			if err := verifyUnder(root, cs.PeerCertificates, x509.VerifyOptions{DNSName: host}); err != nil {
-				return err
-			}
-			known.Store(&leaf)
+	c := trust.PinnedTLS(pin, host, false, now)
+	verify := c.VerifyConnection
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		leaf := cs.PeerCertificates[0].Raw
+		if k := known.Load(); k != nil && bytes.Equal(*k, leaf) {
 			return nil
-		},
+		}
+		err := verify(cs)
+		if err == nil {
+			known.Store(&leaf)
+		}
+		return err
 	}
+	return c
 }

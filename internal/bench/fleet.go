@@ -73,7 +73,7 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		f.sealKey = &s.seal
 	}
 	if cfg.Connection.TLS {
-		f.secure = brokerTLS(u.Hostname(), f.root)
+		f.secure = brokerTLS(u.Hostname(), s.pin())
 	}
 	if cfg.Connection.Shared {
 		for range sharedLinks {

@@ -122,6 +122,8 @@ func (s *serving) configure(cfg *Config) (err error) {
 	return nil
 }
 
+func (s *serving) pin() string { return fmt.Sprintf("%x", sha256.Sum256(s.root.Raw)) }
+
 func (s *serving) token(cfg *Config) (string, error) {
 	now := time.Now().UTC()
 	c := jwt.Claims{
@@ -136,7 +138,7 @@ func (s *serving) token(cfg *Config) (string, error) {
 		ExpiresAt: now.Add(24 * time.Hour),
 		JTI:       jwt.NewJTI(),
 	}
-	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: fmt.Sprintf("%x", sha256.Sum256(s.root.Raw))}
+	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: s.pin()}
 	if cfg.Connection.Sealed {
 		limits.Seal = s.seal.String()
 	}

@@ -77,24 +77,16 @@ func TestLayouts(t *testing.T) {
 	var l cli.Labels
 	l.Add("Token", "set")
 	l.Addf("Provisioning Registration Data", "%d\nlines", 2)
-	var b bytes.Buffer
-	if _, err := l.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
 	want := "                         Token: set\nProvisioning Registration Data: 2\n                                lines\n"
-	if b.String() != want {
-		t.Errorf("Labels =\n%s, want\n%s", b.String(), want)
+	if l.String() != want {
+		t.Errorf("Labels =\n%s, want\n%s", &l, want)
 	}
 
-	b.Reset()
 	var table cli.Table
 	table.Add("node", "why")
 	table.Add("größe.example.net", "a\nb", "")
-	if _, err := table.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	if want := "node               why\ngröße.example.net  a b\n"; b.String() != want {
-		t.Errorf("Table =\n%s, want\n%s", b.String(), want)
+	if want := "node               why\ngröße.example.net  a b\n"; table.String() != want {
+		t.Errorf("Table =\n%s, want\n%s", &table, want)
 	}
 }
 

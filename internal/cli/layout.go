@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
 	"text/tabwriter"
@@ -19,20 +18,14 @@ type Labels struct {
 // Add appends a value, made [Printable], and aligns its lines.
 func (l *Labels) Add(label, value string) {
 	value = strings.ReplaceAll(Printable(value), "\n", "\n"+strings.Repeat(" ", labelWidth+2))
-	l.lines = append(l.lines, fmt.Sprintf("%*s: %s", labelWidth, label, value))
+	l.lines = append(l.lines, fmt.Sprintf("%*s: %s\n", labelWidth, label, value))
 }
 
 // Addf is Add with a format.
 func (l *Labels) Addf(label, format string, args ...any) { l.Add(label, fmt.Sprintf(format, args...)) }
 
-// WriteTo implements [io.WriterTo].
-func (l *Labels) WriteTo(w io.Writer) (int64, error) {
-	if len(l.lines) == 0 {
-		return 0, nil
-	}
-	n, err := io.WriteString(w, strings.Join(l.lines, "\n")+"\n")
-	return int64(n), err
-}
+// String returns the lines.
+func (l *Labels) String() string { return strings.Join(l.lines, "") }
 
 // A Table is rows of text in aligned columns. The zero value is ready to use.
 type Table struct {
@@ -55,16 +48,15 @@ func (t *Table) Add(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// WriteTo implements [io.WriterTo].
-func (t *Table) WriteTo(w io.Writer) (int64, error) {
+// String returns the lines.
+func (t *Table) String() string {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range t.rows {
 		_, _ = fmt.Fprintln(columns, strings.Join(row, "\t")) // writes to b never fail
 	}
 	_ = columns.Flush()
-	n, err := io.WriteString(w, lineEnds.ReplaceAllString(b.String(), "\n"))
-	return int64(n), err
+	return lineEnds.ReplaceAllString(b.String(), "\n")
 }
 
 var lineEnds = regexp.MustCompile(" *\n")
@@ -72,28 +64,17 @@ var lineEnds = regexp.MustCompile(" *\n")
 // Text is output that is made [Printable] and otherwise written as it is.
 type Text string
 
-// WriteTo implements [io.WriterTo].
-func (t Text) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.WriteString(w, Printable(string(t)))
-	return int64(n), err
-}
+// String returns the text.
+func (t Text) String() string { return Printable(string(t)) }
 
 // Parts are outputs with an empty line between.
-type Parts []io.WriterTo
+type Parts []fmt.Stringer
 
-// WriteTo implements [io.WriterTo].
-func (p Parts) WriteTo(w io.Writer) (sum int64, err error) {
+// String returns the outputs.
+func (p Parts) String() string {
+	texts := make([]string, len(p))
 	for i, part := range p {
-		if i > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return sum, err
-			}
-			sum++
-		}
-		n, err := part.WriteTo(w)
-		if sum += n; err != nil {
-			return sum, err
-		}
+		texts[i] = part.String()
 	}
-	return sum, nil
+	return strings.Join(texts, "\n")
 }

@@ -86,7 +86,7 @@ func WriteList[R any](w io.Writer, o *Output, answer any, rows []R, columns []Co
 		}
 		return csv.NewWriter(w).WriteAll(lines)
 	}
-	_, err := NewListTable(o, rows, columns).WriteTo(w)
+	_, err := fmt.Fprint(w, NewListTable(o, rows, columns))
 	return err
 }
 

@@ -1,7 +1,6 @@
 package servercmd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -71,7 +70,6 @@ func (v *versionVerb) run(context.Context) error {
 }
 
 func (info *BuildInfo) print(w io.Writer) error {
-	var b bytes.Buffer
 	var build, provisioning cli.Labels
 	build.Add("Version", info.Version)
 	build.Add("Go", info.Go)
@@ -82,10 +80,6 @@ func (info *BuildInfo) print(w io.Writer) error {
 	if info.Problem != "" {
 		provisioning.Add("Problem", info.Problem)
 	}
-	b.WriteString("Build:\n")
-	_, _ = build.WriteTo(&b) // a buffer returns no error
-	b.WriteString("\nServer Settings:\n")
-	_, _ = provisioning.WriteTo(&b)
-	_, err := b.WriteTo(w)
+	_, err := fmt.Fprintf(w, "Build:\n%s\nServer Settings:\n%s", &build, &provisioning)
 	return err
 }

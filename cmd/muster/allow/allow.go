@@ -4,7 +4,6 @@ package allow
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"muster/provisioner/orders"
@@ -65,7 +64,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 			Everything: e.iKnow,
 			Why:        o.Why,
 		})
-	}, func(o *verb.Operator, a *orders.Allowance) io.WriterTo {
+	}, func(o *verb.Operator, a *orders.Allowance) fmt.Stringer {
 		if orders.AnyName(a.Pattern) {
 			o.Say("warning: %v; `muster allow remove '%s'` ends the alarm about it", operate.ErrEverything, a.Pattern)
 		}
@@ -127,7 +126,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove",
 			httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
-	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+	}, func(o *verb.Operator, _ map[string]string) fmt.Stringer {
 		o.Say("%s is removed from the allow-list", pattern) // other entries may cover the same names
 		return nil
 	})

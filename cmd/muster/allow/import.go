@@ -3,7 +3,6 @@ package allow
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"muster/provisioner/orders"
 
@@ -68,7 +67,7 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 }
 
 // show returns a table of the changes.
-func (f *importFlags) show(o *verb.Operator, done *operate.Imported) io.WriterTo {
+func (f *importFlags) show(o *verb.Operator, done *operate.Imported) fmt.Stringer {
 	t := cli.NewTable("CHANGE", "PATTERN")
 	for _, c := range []struct {
 		change   string

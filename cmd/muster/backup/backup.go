@@ -78,7 +78,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 			return err
 		}
 		return verb.Unprinted(verb.Quoted(file)+" is complete",
-			verb.Show(&o.Output, info, func(info *setup.BackupInfo) io.WriterTo {
+			verb.Show(&o.Output, info, func(info *setup.BackupInfo) fmt.Stringer {
 				return cli.Text(verb.Quoted(file) + " is complete: " + describe(info) + "\n")
 			}))
 	}

@@ -3,7 +3,6 @@ package backup
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -62,7 +61,7 @@ func (r *restore) run(ctx context.Context) error {
 }
 
 // show reports what was restored, and the next steps.
-func (r *restore) show(out *setup.Restored) io.WriterTo {
+func (r *restore) show(out *setup.Restored) fmt.Stringer {
 	say := r.setup.After
 	say("start the provisioner; nodes come back by their certificates")
 	say("limited tokens signed until now are frozen: sign new ones, or see `muster token unfreeze`")

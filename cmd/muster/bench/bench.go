@@ -118,13 +118,12 @@ func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 			_ = cli.WriteJSONLine(w, map[string]any{"case": name, "result": r})
 			return
 		}
-		_, _ = fmt.Fprintf(w, "\n%s\n", name)
-		_, _ = table(r).WriteTo(w)
+		_, _ = fmt.Fprintf(w, "\n%s\n%s", name, table(r))
 	})
 }
 
 // table returns the result as text.
-func table(r *bench.Result) io.WriterTo {
+func table(r *bench.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
 	row("nodes", "%d, each with its own key; every certificate checked", r.Nodes)

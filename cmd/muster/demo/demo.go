@@ -4,7 +4,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -113,7 +112,7 @@ func (v *flags) runStay(ctx context.Context, cfg demo.Config) (err error) {
 }
 
 // place describes the running fleet, with commands to try.
-func place(p *demo.Place) io.WriterTo {
+func place(p *demo.Place) fmt.Stringer {
 	parts := cli.NewTable("NODES", "WHAT THEY ARE", "SUCH AS")
 	operators := cli.NewTable("OPERATOR", "ROLE", "CERTIFICATE", "TOKEN")
 	examples := map[string]string{}
@@ -153,7 +152,7 @@ Ctrl-C ends it.
 `
 
 // result returns the report of a finished demo.
-func result(r *demo.Result) io.WriterTo {
+func result(r *demo.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
 	row("provisioned", "%d of %d nodes, in the fleet over mutual TLS", r.Provisioned, r.Nodes)

@@ -131,10 +131,7 @@ func (t *shown) print() error {
 		l.Add("Other Claims", indented(t.Extra))
 	}
 	l.Add("Standard Claims", indented(only(t.raw, "iss", "sub", "aud", "exp", "nbf", "iat", "jti")))
-	if _, err := fmt.Printf("%s\n\n", cli.Printable(heading)); err != nil {
-		return err
-	}
-	_, err := l.WriteTo(os.Stdout)
+	_, err := fmt.Printf("%s\n\n%s", cli.Printable(heading), l)
 	return err
 }
 

@@ -135,7 +135,7 @@ func (v *grant) askKey(ctx context.Context) error {
 	if err != nil || len(pending.Waiting) == 0 {
 		return err
 	}
-	if _, err := cli.NewListTable(&v.Output.Output, pending.Waiting, grantColumns).WriteTo(os.Stderr); err != nil {
+	if _, err := fmt.Fprint(os.Stderr, cli.NewListTable(&v.Output.Output, pending.Waiting, grantColumns)); err != nil {
 		return err
 	}
 	v.key, err = ask(ctx, fmt.Sprintf("Which key may take %s? Give 8 digits or more from the right machine's log:",

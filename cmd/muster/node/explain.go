@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -16,7 +15,7 @@ which operator approved or rejected its key, why it was refused since it was las
 admitted, and what to do. It also explains nodes that were never admitted.`
 
 // showExplanation prints a line for each sentence, and escapes quoted text, which may come from an attacker.
-func showExplanation(o *verb.Operator, e *fleet.Explanation) io.WriterTo {
+func showExplanation(o *verb.Operator, e *fleet.Explanation) fmt.Stringer {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		fmt.Fprintln(&b, strings.ReplaceAll(cli.Printable(fmt.Sprintf(format, args...)), "\n", " "))

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"muster/cmd/muster/internal/verb"
@@ -16,7 +15,7 @@ newest revisions of the record are kept, and events as long as there is space.
 "attempted" is a request that used the name without proof; "kept_out" is one with a
 certificate of that name that the brokers refuse.`
 
-func showHistory(o *verb.Operator, p *fleet.History) io.WriterTo {
+func showHistory(o *verb.Operator, p *fleet.History) fmt.Stringer {
 	t := cli.NewTable("TIME", "WHAT", "DETAILS")
 	for i := range p.Items {
 		m := &p.Items[i]

@@ -4,7 +4,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -41,7 +40,7 @@ answers, 2 if the command line is wrong.`
 
 // addQuestion adds a verb that asks about one node.
 func addQuestion[T any](
-	parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo,
+	parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) fmt.Stringer,
 ) {
 	var identity wire.Identity
 	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -183,7 +182,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 	case v.dryRun:
 		return v.show(w)
 	case r.Chosen == 0:
-		return verb.Show(&v.Output, r, func(*result) io.WriterTo { return v.none() })
+		return verb.Show(&v.Output, r, func(*result) fmt.Stringer { return v.none() })
 	}
 	if !v.yes && (r.Chosen != 1 || len(v.names) != 1) {
 		if err := agree(ctx, v.verb, w); err != nil {
@@ -203,7 +202,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 	if err == nil {
 		tell = verb.ShowDone[*result]
 	}
-	return errors.Join(err, tell(&v.Output, r, func(r *result) io.WriterTo {
+	return errors.Join(err, tell(&v.Output, r, func(r *result) fmt.Stringer {
 		switch {
 		case r.Done == 0:
 		case r.Chosen == 1:
@@ -227,7 +226,7 @@ type preview struct {
 func (v *order) show(w *targets) error {
 	ids := w.nodes()
 	p := &preview{Verb: v.verb, Chosen: len(ids), States: w.states(), Nodes: ids}
-	return verb.Show(&v.Output, p, func(*preview) io.WriterTo {
+	return verb.Show(&v.Output, p, func(*preview) fmt.Stringer {
 		if len(ids) == 0 {
 			return v.none()
 		}
@@ -237,7 +236,7 @@ func (v *order) show(w *targets) error {
 }
 
 // none reports that no node was chosen.
-func (v *order) none() io.WriterTo {
+func (v *order) none() fmt.Stringer {
 	v.Say("no nodes match: nothing to do")
 	return nil
 }
@@ -245,7 +244,7 @@ func (v *order) none() io.WriterTo {
 // agree asks on the terminal, where y and yes are consent.
 func agree(ctx context.Context, name string, w *targets) error {
 	if w.table != nil { // on standard error, since standard output is for the result
-		if _, err := w.table.WriteTo(os.Stderr); err != nil {
+		if _, err := fmt.Fprint(os.Stderr, w.table); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"io"
+	"fmt"
 	"strings"
 
 	"muster/cmd/muster/internal/verb"
@@ -15,7 +15,7 @@ admitted, its token, and the facts that are kept. 'muster node explain' explains
 'muster node history' shows how it came about.`
 
 // show returns a record as text.
-func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
+func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	r := report.Record
 	l := &cli.Labels{}
 	l.Add("Node", string(r.Identity))

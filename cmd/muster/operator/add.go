@@ -58,7 +58,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "out").StringVar(&n.out)
 	cli.Duration(cli.Flag(c, "validity").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
 	all.Check(c, n.check)
-	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
+	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) fmt.Stringer {
 		if n.certificate {
 			o.Say("%s has the role %s until %s: hand over %s, and keep no copy", added.Name, added.Role,
 				verb.Instant(added.Ends), verb.Quoted(n.file()))

@@ -3,7 +3,7 @@ package operator
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net/url"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -69,7 +69,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		err := verb.Send(ctx, o, "/v1/operators/"+url.PathEscape(name)+"/remove", httpapi.Reason{Why: o.Why})
 		return map[string]string{"operator": name, "done": "remove"}, err
-	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+	}, func(o *verb.Operator, _ map[string]string) fmt.Stringer {
 		o.Say("%s is removed", name)
 		return nil
 	})

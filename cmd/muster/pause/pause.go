@@ -3,7 +3,7 @@ package pause
 
 import (
 	"context"
-	"io"
+	"fmt"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -37,7 +37,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause",
 			httpapi.NewPause{Site: site, Renewals: renewals, Why: o.Why})
-	}, func(o *verb.Operator, _ *httpapi.Settings) io.WriterTo {
+	}, func(o *verb.Operator, _ *httpapi.Settings) fmt.Stringer {
 		flag := ""
 		if site != "" {
 			flag = " --site " + string(site)
@@ -54,7 +54,7 @@ func addResume(app *kingpin.Application, all cli.Verbs) {
 	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: site, Why: o.Why})
-	}, func(o *verb.Operator, s *httpapi.Settings) io.WriterTo {
+	}, func(o *verb.Operator, s *httpapi.Settings) fmt.Stringer {
 		o.Say("enrollment is resumed %s", where(site))
 		for _, left := range s.Pauses {
 			o.Say("still paused %s, by %s: %s", where(left.Site), left.By, left.Why)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -194,7 +193,7 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 }
 
 // show returns the decision as text.
-func (v *eval) show(a *answerJSON) io.WriterTo {
+func (v *eval) show(a *answerJSON) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Verdict", string(a.Verdict))
 	if len(a.Reasons) > 0 {

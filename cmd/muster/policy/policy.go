@@ -45,7 +45,7 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("reload", "Make the provisioner read its policy again.").HelpLong(reloadHelp)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*operate.PolicyInUse, error) {
 		return verb.Post[*operate.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, in *operate.PolicyInUse) io.WriterTo {
+	}, func(o *verb.Operator, in *operate.PolicyInUse) fmt.Stringer {
 		if in.Before == in.Digest {
 			o.Say("policy %.12s is in use, unchanged", in.Digest)
 		} else {

@@ -1,12 +1,10 @@
 package policy
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -84,7 +82,7 @@ func (v *replay) run(ctx context.Context) error {
 }
 
 // showReplay returns the result of a replay as text.
-func showReplay(r *policies.ReplayReport) io.WriterTo {
+func showReplay(r *policies.ReplayReport) fmt.Stringer {
 	t := &cli.Table{}
 	if r.Flipped > 0 {
 		t.Add("NODE", "WAS", "WOULD BE", "DECISIONS", "WHY")
@@ -92,10 +90,9 @@ func showReplay(r *policies.ReplayReport) io.WriterTo {
 	for _, n := range r.Differences {
 		t.Add(n.Node, string(n.From), string(n.To), fmt.Sprint(n.Times), strings.Join(n.Reasons, "; "))
 	}
-	var b bytes.Buffer // writes never fail
-	_, _ = t.WriteTo(&b)
-	fmt.Fprintf(&b, "%s about %s replayed: the verdict of %s would change\n",
-		verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s about %s replayed: the verdict of %s would change\n",
+		t, verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
 	if r.Redacted > 0 {
 		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: "+
 			"a policy that reads them may decide differently\n", r.Redacted)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -63,7 +62,7 @@ func runTests(ctx context.Context, s *verb.Setup, paths []string) error {
 	return nil
 }
 
-func showResults(answer map[string][]policies.TestResult) io.WriterTo {
+func showResults(answer map[string][]policies.TestResult) fmt.Stringer {
 	all := answer["tests"]
 	if len(all) == 0 {
 		return nil

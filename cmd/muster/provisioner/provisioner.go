@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -117,7 +116,7 @@ func addAcceptClock(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("accept-clock", "Trust the clock over the newest time on record.").HelpLong(acceptClockHelp)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]bool, error) {
 		return map[string]bool{"accepted": true}, verb.Send(ctx, o, "/v1/clock/accept", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, _ map[string]bool) io.WriterTo {
+	}, func(o *verb.Operator, _ map[string]bool) fmt.Stringer {
 		o.Say("the clock is accepted")
 		return nil
 	})

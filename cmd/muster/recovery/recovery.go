@@ -4,7 +4,7 @@ package recovery
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"os"
 	"os/user"
 
@@ -50,7 +50,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	end := c.Command("end", "End the recovery.").HelpLong(endHelp)
 	verb.Order(end, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"recovery": "ended"}, verb.Send(ctx, o, "/v1/recovery/end", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+	}, func(o *verb.Operator, _ map[string]string) fmt.Stringer {
 		o.Say("the recovery is over")
 		return nil
 	})
@@ -89,7 +89,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return verb.OrNotYours(err)
 		}
-		return verb.Show(&where.Output, begun, func(r *orders.Recovery) io.WriterTo {
+		return verb.Show(&where.Output, begun, func(r *orders.Recovery) fmt.Stringer {
 			where.After("start the provisioner; once all nodes are back, run `muster recovery end`")
 			lost := r.Lost
 			if lost == "" {

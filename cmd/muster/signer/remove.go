@@ -3,7 +3,6 @@ package signer
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"muster/provisioner/trust"
 
@@ -32,7 +31,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 			return removed, err
 		}
 		return verb.Post[httpapi.Removed](ctx, o, "/v1/signers/"+string(id)+"/remove", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, removed httpapi.Removed) io.WriterTo {
+	}, func(o *verb.Operator, removed httpapi.Removed) fmt.Stringer {
 		if removed.Left == 0 {
 			o.Say("signer %s is removed; none is left: no node can enroll until one is added", signer)
 		} else {

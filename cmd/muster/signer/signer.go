@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -63,7 +62,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 			n.Name = cmp.Or(strings.TrimSuffix(base, filepath.Ext(base)), base)
 		}
 		return verb.Post[*trust.SignerInfo](ctx, o, "/v1/signers", httpapi.AddSigner{NewSigner: n, Why: o.Why})
-	}, func(o *verb.Operator, s *trust.SignerInfo) io.WriterTo {
+	}, func(o *verb.Operator, s *trust.SignerInfo) fmt.Stringer {
 		switch now, limits := time.Now(), limitsOf(s); {
 		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
 			o.Say("signer %s is added, but its certificate expired at %s: its tokens are refused; add a valid one",

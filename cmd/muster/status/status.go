@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -46,7 +45,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	}
 }
 
-func show(_ *verb.Operator, s *httpapi.Status) io.WriterTo {
+func show(_ *verb.Operator, s *httpapi.Status) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Installation", s.Installation)
 	for _, p := range s.Provisioners {

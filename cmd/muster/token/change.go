@@ -2,7 +2,7 @@ package token
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"math"
 
 	"muster/provisioner/operate"
@@ -31,7 +31,7 @@ func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 			return nil, err
 		}
 		return verb.Post[*operate.TokenReport](ctx, o, path+"/revoke", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, r *operate.TokenReport) io.WriterTo {
+	}, func(o *verb.Operator, r *operate.TokenReport) fmt.Stringer {
 		enrolled := 0
 		for _, u := range r.UsedBy {
 			if u.State == trust.UseEnrolled {
@@ -65,7 +65,7 @@ func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
 			return nil, err
 		}
 		return verb.Post[*httpapi.Released](ctx, o, path+"/release", httpapi.Release{Of: of, Why: o.Why})
-	}, func(o *verb.Operator, answer *httpapi.Released) io.WriterTo {
+	}, func(o *verb.Operator, answer *httpapi.Released) fmt.Stringer {
 		released := answer.Released
 		o.Say("%s of token %s given back", verb.Counted(len(released), "use", "uses"), id)
 		return uses(released)
@@ -92,7 +92,7 @@ func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 		}
 		return map[string]any{"unfrozen": id, "left": left}, verb.Send(ctx, o, path+"/unfreeze",
 			httpapi.Unfreezing{Left: left, Why: o.Why})
-	}, func(o *verb.Operator, answer map[string]any) io.WriterTo {
+	}, func(o *verb.Operator, answer map[string]any) fmt.Stringer {
 		o.Say("token %s may be used %s", answer["unfrozen"], verb.Counted(left, "more time", "more times"))
 		return nil
 	})

@@ -2,7 +2,7 @@ package token
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"time"
 
 	"muster/provisioner/operate"
@@ -56,7 +56,7 @@ func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	}, show)
 }
 
-func show(o *verb.Operator, r *operate.TokenReport) io.WriterTo {
+func show(o *verb.Operator, r *operate.TokenReport) fmt.Stringer {
 	token := &r.TokenSummary
 	l := &cli.Labels{}
 	l.Add("Token ID", string(r.ID))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -75,7 +74,7 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	}
 }
 
-func showAnswer(a *events.WebhookAnswer) io.WriterTo {
+func showAnswer(a *events.WebhookAnswer) fmt.Stringer {
 	if a.Status == 0 {
 		return nil
 	}

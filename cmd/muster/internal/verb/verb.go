@@ -5,7 +5,6 @@ package verb
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path"
@@ -47,12 +46,12 @@ func (o *Output) sayAfter() {
 }
 
 // Show prints one answer, as JSON or as text; a nil text prints nothing.
-func Show[T any](o *Output, answer T, text func(T) io.WriterTo) error {
+func Show[T any](o *Output, answer T, text func(T) fmt.Stringer) error {
 	if o.JSON() {
 		return cli.WriteJSON(os.Stdout, answer)
 	}
 	if shown := text(answer); shown != nil {
-		if _, err := shown.WriteTo(os.Stdout); err != nil {
+		if _, err := fmt.Print(shown); err != nil {
 			return err
 		}
 	}
@@ -61,7 +60,7 @@ func Show[T any](o *Output, answer T, text func(T) io.WriterTo) error {
 }
 
 // ShowDone is [Show] for a verb that has changed something.
-func ShowDone[T any](o *Output, answer T, text func(T) io.WriterTo) error {
+func ShowDone[T any](o *Output, answer T, text func(T) fmt.Stringer) error {
 	return Unprinted("it is done", Show(o, answer, text))
 }
 
@@ -76,7 +75,7 @@ func Unprinted(done string, err error) error {
 // Query adds a verb that asks the provisioner and shows the answer.
 func Query[T any](
 	c *kingpin.CmdClause, all cli.Verbs,
-	ask func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo,
+	ask func(context.Context, *Operator) (T, error), show func(*Operator, T) fmt.Stringer,
 ) {
 	o := &Operator{}
 	o.AddFlags(c)
@@ -86,7 +85,7 @@ func Query[T any](
 		if err != nil {
 			return err
 		}
-		return Show(&o.Output, answer, func(answer T) io.WriterTo { return show(o, answer) })
+		return Show(&o.Output, answer, func(answer T) fmt.Stringer { return show(o, answer) })
 	}
 }
 
@@ -155,7 +154,7 @@ func Listed[R any](route string) func(context.Context, *Operator) ([]R, error) {
 // Order adds a verb that requests a change and reports the result.
 func Order[T any](
 	c *kingpin.CmdClause, all cli.Verbs,
-	order func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo,
+	order func(context.Context, *Operator) (T, error), show func(*Operator, T) fmt.Stringer,
 ) {
 	o := &Operator{}
 	o.AddChangeFlags(c, all)
@@ -164,7 +163,7 @@ func Order[T any](
 		if err != nil {
 			return err
 		}
-		return ShowDone(&o.Output, answer, func(answer T) io.WriterTo { return show(o, answer) })
+		return ShowDone(&o.Output, answer, func(answer T) fmt.Stringer { return show(o, answer) })
 	}
 }
 

@@ -22,8 +22,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"muster/internal/daemon"
 	"muster/internal/seal"
 	"muster/internal/setup"
@@ -226,25 +224,14 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	g, ctx := errgroup.WithContext(ctx)
-	ready := make(chan struct{})
-	g.Go(func() error { return d.Run(ctx, func() { close(ready) }) })
-	g.Go(func() error {
-		defer stop()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		run, now := runID(), time.Now().UTC().Truncate(time.Second)
+	run, now := runID(), time.Now().UTC().Truncate(time.Second)
+	err = d.RunDuring(ctx, func(ctx context.Context) error {
 		return each(ctx, cfg.Stored, fillers, func(i int) error {
 			_, err := d.Store().Put(ctx, storedRecord(identityOf(run, i), now), 0)
 			return err
 		})
 	})
-	if err := g.Wait(); err != nil {
+	if err != nil {
 		return fmt.Errorf("fill the store: %w", err)
 	}
 	debug.FreeOSMemory()

@@ -277,14 +277,6 @@ func (l *link) syncStore() error {
 	return disk.Sync(l.cfg.StoreDir())
 }
 
-func storeSize(dir string) (limit, most int64, err error) {
-	if limit, err = disk.StoreLimit(dir); err != nil {
-		return 0, 0, err
-	}
-	most, err = disk.StoreCapacity(dir)
-	return limit, most, err
-}
-
 // ownFault returns why other provisioners must answer external brokers, or nil.
 func (l *link) ownFault() error {
 	clock := l.live.clock.Load()

@@ -201,6 +201,9 @@ const minInputBytes = 1 << 20
 
 const maxVerifications = 100_000
 
+// A node waits 15 s for its answer, and must learn in time that it is pending.
+const maxAutosign = 10 * time.Second
+
 // DefaultConfig returns the configuration of an empty file.
 func DefaultConfig() Config {
 	var c Config
@@ -262,6 +265,9 @@ func (c *Config) Validate() error {
 	}
 	if n := len(c.Waiting.Facts); n > facts.MaxShown {
 		v.Bad("waiting.facts", "has %d, limit %d", n, facts.MaxShown)
+	}
+	if t := time.Duration(c.Waiting.Autosign.Timeout); t != 0 {
+		within(v, "waiting.autosign.timeout", t, 100*time.Millisecond, maxAutosign)
 	}
 	if c.Configuration.Template != "" && len(c.Configuration.Helper) > 0 {
 		v.Bad("configuration.helper", "set together with configuration.template: only one can make the configuration")

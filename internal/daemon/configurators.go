@@ -38,14 +38,14 @@ type templateData struct {
 	Extensions map[string]any // the token's
 }
 
-func readTemplate(path string) (templateConfigurator, error) {
+func readTemplate(path string) (provisioner.Configurator, error) {
 	b, err := inputfile.ReadText(path, inputfile.Configured)
 	if err != nil {
-		return templateConfigurator{}, err
+		return nil, err
 	}
 	t, err := newTemplate(string(b))
 	if err != nil {
-		return templateConfigurator{}, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
 }

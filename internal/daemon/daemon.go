@@ -73,7 +73,7 @@ func (o Options) complete() Options {
 		o.Now = time.Now
 	}
 	if o.StoreSize == nil {
-		o.StoreSize = storeSize
+		o.StoreSize = disk.StoreSize
 	}
 	return o
 }
@@ -341,6 +341,26 @@ func (d *Daemon) fail(err error) {
 	case d.failed <- err:
 	default:
 	}
+}
+
+// RunDuring runs the provisioner while play runs, and returns the first error of both. The provisioner outlives ctx until
+// play returns.
+func (d *Daemon) RunDuring(ctx context.Context, play func(context.Context) error) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, inner := errgroup.WithContext(ctx)
+	ready := make(chan struct{})
+	g.Go(func() error { return d.Run(serving, func() { close(ready) }) })
+	g.Go(func() error {
+		defer stop()
+		select {
+		case <-ready:
+			return play(inner)
+		case <-inner.Done():
+			return ctx.Err() // nil: the provisioner did not start, and its error says why
+		}
+	})
+	return g.Wait()
 }
 
 // WithStore starts the broker for do, and stops it. It is called once, instead of Run.

@@ -102,8 +102,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	if h, ok := p.configurator.(helperConfigurator); ok {
 		p.helper = h.h
 	}
-	p.autosign, err = loadAutosign(cfg, opts)
-	add("waiting.autosign", err)
+	if c := cfg.Waiting.Autosign; len(c.Command) > 0 {
+		p.autosign, err = newHelper(cfg, c.Command, time.Duration(c.Timeout), opts)
+		add("waiting.autosign", err)
+	}
 	p.webhooks = loadWebhooks(cfg, opts, add)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // other keys cannot be opened either
@@ -150,11 +152,7 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error) {
 	switch {
 	case cfg.Configuration.Template != "":
-		t, err := readTemplate(cfg.Configuration.Template)
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
+		return readTemplate(cfg.Configuration.Template)
 	case len(cfg.Configuration.Helper) > 0:
 		h, err := newHelper(cfg, cfg.Configuration.Helper, time.Duration(cfg.Configuration.Timeout), opts)
 		if err != nil {
@@ -206,19 +204,4 @@ func newHelper(cfg Config, command []string, timeout time.Duration, opts Options
 		return nil, err
 	}
 	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
-}
-
-// A node waits 15 s for its answer, and must learn in time that it is pending.
-const maxAutosign = 10 * time.Second
-
-func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
-	c := cfg.Waiting.Autosign
-	if len(c.Command) == 0 {
-		return nil, nil
-	}
-	timeout := time.Duration(c.Timeout)
-	if timeout != 0 && (timeout < 100*time.Millisecond || timeout > maxAutosign) {
-		return nil, fmt.Errorf("timeout: %v, want 100ms to %v", timeout, maxAutosign)
-	}
-	return newHelper(cfg, c.Command, timeout, opts)
 }

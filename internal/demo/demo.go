@@ -48,7 +48,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Missing: []string{}}
-	return r, in.serve(ctx, func(ctx context.Context) error { return in.provision(ctx, r) })
+	return r, in.daemon.RunDuring(ctx, func(ctx context.Context) error { return in.provision(ctx, r) })
 }
 
 func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }

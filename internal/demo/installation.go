@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"muster/internal/daemon"
 	"muster/internal/setup"
 	"muster/internal/wire"
@@ -102,25 +100,6 @@ func (in *installation) log(name string) (*slog.Logger, error) {
 		return nil, err
 	}
 	return slog.New(slog.NewTextHandler(file, nil)), nil
-}
-
-// serve runs the provisioner while play runs.
-func (in *installation) serve(ctx context.Context, play func(context.Context) error) error {
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	g, inner := errgroup.WithContext(ctx)
-	ready := make(chan struct{})
-	g.Go(func() error { return in.daemon.Run(serving, func() { close(ready) }) })
-	g.Go(func() error {
-		defer stop()
-		select {
-		case <-ready:
-			return play(inner)
-		case <-inner.Done():
-			return ctx.Err() // nil: the provisioner did not start, and its error says why
-		}
-	})
-	return g.Wait()
 }
 
 // issue writes a token that is valid for 30 days to a file. edit, if not nil, changes its limits.

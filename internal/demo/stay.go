@@ -99,7 +99,7 @@ func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
 		return err
 	}
 	s := &stay{in, parts(cfg.Nodes)}
-	err = in.serve(ctx, func(ctx context.Context) error { return s.run(ctx, ready) })
+	err = in.daemon.RunDuring(ctx, func(ctx context.Context) error { return s.run(ctx, ready) })
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

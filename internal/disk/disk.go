@@ -41,20 +41,15 @@ func NeedRoom(dir string, needed int64) error {
 	return err
 }
 
-// StoreCapacity returns nine tenths of the disk. It ignores free space, so a restart on a fuller disk does not cut
-// streams.
-func StoreCapacity(dir string) (int64, error) {
-	s, err := SpaceOf(dir)
-	return s.Total / 10 * 9, err
-}
-
-// StoreLimit returns how many bytes JetStream may use now: the size of dir plus three quarters of the free space. It is
-// at least half of [StoreCapacity]; with less JetStream does not start.
-func StoreLimit(dir string) (int64, error) {
+// StoreSize returns how many bytes JetStream may use. The limit is for now: the size of dir plus three quarters of the
+// free space, and at least half of the capacity; with less JetStream does not start. The capacity is nine tenths of the
+// disk. It ignores free space, so a restart on a fuller disk does not cut streams.
+func StoreSize(dir string) (limit, capacity int64, err error) {
 	s, err := SpaceOf(dir)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	capacity = s.Total / 10 * 9
 	used := int64(0)
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -66,7 +61,7 @@ func StoreLimit(dir string) (int64, error) {
 		}
 		return ignoreAbsent(err)
 	})
-	return max(used+s.Free/4*3, s.Total/10*9/2), err
+	return max(used+s.Free/4*3, capacity/2), capacity, err
 }
 
 func ignoreAbsent(err error) error {

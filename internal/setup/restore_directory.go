@@ -43,7 +43,7 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 const leastDisk = 4 << 20
 
 func (f *filling) fill(ctx context.Context, dir string) (err error) {
-	limit, err := disk.StoreLimit(dir)
+	limit, capacity, err := disk.StoreSize(dir)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	}
 	if err = b.Start(ctx); err == nil {
 		f.Reached("broker started")
-		err = f.copyTo(ctx, b, dir)
+		err = f.copyTo(ctx, b, capacity)
 		f.Reached("copied")
 	}
 	// Stop the broker even if its start was interrupted: until it has stopped, it writes to dir.
@@ -86,17 +86,13 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 // errRestoring refuses connections to the restore's broker.
 var errRestoring = errors.New("a store is being restored")
 
-func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) error {
+func (f *filling) copyTo(ctx context.Context, b *broker.Broker, capacity int64) error {
 	conn, err := b.Connect("restore")
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	most, err := disk.StoreCapacity(dir)
-	if err != nil {
-		return err
-	}
-	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: f.Log, Now: f.Now}, f.out.ID)
+	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: capacity, Log: f.Log, Now: f.Now}, f.out.ID)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (f *Fleet) Stored() []Stored {
 	ctx := f.Context()
 	for stream := range js.Streams(nats.Context(ctx)) {
 		name := stream.Config.Name
-		for at := stream.State.FirstSeq; at <= stream.State.LastSeq; at++ {
+		for at := max(1, stream.State.FirstSeq); at <= stream.State.LastSeq; at++ {
 			m, err := js.GetMsg(name, at, nats.Context(ctx))
 			if errors.Is(err, nats.ErrMsgNotFound) { // deleted
 				continue

@@ -38,9 +38,8 @@ command line is wrong.`
 
 // filter holds the flags of "muster events".
 type filter struct {
-	follow           bool
-	since, typ, code string
-	node             wire.Identity
+	events.Query
+	follow bool
 }
 
 // Add adds the verb.
@@ -48,45 +47,47 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	f, o := &filter{}, &verb.Operator{}
 	c := app.Command("events", "Show what happens in the fleet.").HelpLong(help)
 	cli.Flag(c, "follow").Short('f').BoolVar(&f.follow)
-	cli.Flag(c, "since").StringVar(&f.since)
-	cli.Flag(c, "type").StringVar(&f.typ)
-	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.node, wire.ParseName)
-	cli.Flag(c, "code").StringVar(&f.code)
+	cli.Parse(cli.Flag(c, "since"), &f.Since, past)
+	cli.Parse(cli.Flag(c, "type"), &f.Type, func(s string) (string, error) {
+		if !strings.HasPrefix(s, "io.") {
+			s = "io.muster." + s
+		}
+		return s, nil
+	})
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.Node, wire.ParseName)
+	cli.Flag(c, "code").StringVar((*string)(&f.Code))
 	o.Forms = []string{cli.FormTable, cli.FormJSON, cli.FormJSONL}
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
-	all.Check(c, func() error { _, err := f.query(time.Now()); return err })
 	all[c.FullCommand()] = func(ctx context.Context) error { return f.run(ctx, o) }
 }
 
-// query returns the query, or all mistakes in the flags. With --follow and no --since, Since is zero.
-func (f *filter) query(now time.Time) (events.Query, error) {
-	q := events.Query{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
-	var err error
-	switch {
-	case f.since == "" && f.follow:
-	case f.since == "":
+// past parses --since.
+func past(s string) (time.Time, error) {
+	now := time.Now()
+	at, err := span.ParsePast(s, now)
+	if at.After(now.Add(span.Day)) { // clocks differ by less
+		err = fmt.Errorf("%s is in the future: want a time in the past; --follow alone shows new events", s)
+	}
+	return at, err
+}
+
+// query returns the query; with --follow and no --since, Since is zero.
+func (f *filter) query(now time.Time) events.Query {
+	q := f.Query
+	q.Once = !f.follow
+	if q.Since.IsZero() && q.Once {
 		q.Since = now.Add(-time.Hour)
-	default:
-		if q.Since, err = span.ParsePast(f.since, now); q.Since.After(now.Add(span.Day)) { // clocks differ by less
-			err = fmt.Errorf("%s is in the future: want a time in the past; --follow alone shows new events", f.since)
-		}
 	}
-	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
-		q.Type = "io.muster." + f.typ
-	}
-	return q, verb.Flag("since", err)
+	return q
 }
 
 func (f *filter) run(ctx context.Context, o *verb.Operator) error {
-	q, err := f.query(time.Now())
-	if err != nil {
-		return err
-	}
 	client, err := o.Client()
 	if err != nil {
 		return err
 	}
+	q := f.query(time.Now())
 	if q.Since.IsZero() {
 		if q.Since, err = client.Clock(ctx); err != nil {
 			return err

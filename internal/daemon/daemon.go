@@ -343,8 +343,8 @@ func (d *Daemon) fail(err error) {
 	}
 }
 
-// RunDuring runs the provisioner while play runs, and returns the first error of both. The provisioner outlives ctx until
-// play returns.
+// RunDuring runs the provisioner while play runs, and returns the first error of both. The provisioner outlives ctx
+// until play returns.
 func (d *Daemon) RunDuring(ctx context.Context, play func(context.Context) error) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

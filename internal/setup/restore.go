@@ -64,8 +64,8 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	r.setDefaults()
 	cfg, err := daemon.ReadConfig(r.Config)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("configuration of the provisioner: %w: name the file with --config; its authority must be that "+
-			"of the backup", err)
+		err = fmt.Errorf("configuration of the provisioner: %w: name the file with --config; its authority must be "+
+			"that of the backup", err)
 	}
 	_, missing := os.Stat(r.File)
 	if err = errors.Join(conffile.Prefix("backup", missing), err); err != nil {

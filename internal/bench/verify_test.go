@@ -31,7 +31,7 @@ func TestWrongCertificatesAreFailures(t *testing.T) {
 		want        string
 	}{
 		"good":               {good, ours, ""},
-		"no PEM":             {"certificate", ours, "not certificates in PEM"},
+		"no PEM":             {"certificate", ours, "more than certificates in PEM"},
 		"another node's key": {issue(t, ours, other.Key.Public(), s.Identity), ours, "another key"},
 		"another name": {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours,
 			`for ["n2.run.bench.muster"]`},

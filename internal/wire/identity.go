@@ -35,11 +35,16 @@ func ParseIdentity(s string) (Identity, error) {
 		}
 		last = label
 	}
-	hex, isHex := strings.CutPrefix(last, "0x")
-	if strings.Trim(last, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == "" {
+	if isNumber(last) {
 		return "", fmt.Errorf("%w: %q: the last label is a number, as in an IP address", ErrIdentity, s)
 	}
 	return Identity(s), nil
+}
+
+// isNumber reports whether inet_aton(3) takes a label for a number.
+func isNumber(label string) bool {
+	hex, isHex := strings.CutPrefix(label, "0x")
+	return strings.Trim(label, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
 func checkLabel(label string) error {

@@ -23,7 +23,9 @@ func ParsePattern(s string) (Pattern, error) {
 	if len(s) > MaxIdentityBytes {
 		return "", fmt.Errorf("%w: %d bytes, limit %d", ErrPattern, len(s), MaxIdentityBytes)
 	}
+	last := ""
 	for i, label := range strings.Split(s, ".") {
+		last = label
 		if label == "" {
 			return "", fmt.Errorf("%w: %q: an empty label (leading, trailing or doubled dot)", ErrPattern, s)
 		}
@@ -36,6 +38,9 @@ func ParsePattern(s string) (Pattern, error) {
 				return "", fmt.Errorf("%w: %q has %q, want a-z, 0-9, -, * and ?", ErrPattern, s, c)
 			}
 		}
+	}
+	if isNumber(last) {
+		return "", fmt.Errorf("%w: %q: the last label is a number, as of no name", ErrPattern, s)
 	}
 	return Pattern(s), nil
 }

@@ -106,6 +106,7 @@ func TestPatternMatches(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", ".", "a..b", "A.net", "[a-z].net", "a**.net", "a.**.net", "**", "a/b", `a\*`,
+		"ok.0x1", "10.0.0.1", "web*.7", "**.0x",
 		strings.Repeat("a", 254)} {
 		if p, err := wire.ParsePattern(bad); !errors.Is(err, wire.ErrPattern) || p != "" {
 			t.Errorf("ParsePattern(%q) = %q, %v, want %v", bad, p, err, wire.ErrPattern)

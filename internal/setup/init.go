@@ -21,6 +21,7 @@ import (
 	"unicode"
 
 	"muster/internal/daemon"
+	"muster/internal/discover"
 	"muster/internal/seal"
 	"muster/jwt"
 	"muster/policies"
@@ -132,7 +133,13 @@ func (s *Installation) Check() error {
 		v.Listen("--listen", s.Listen)
 	}
 	if s.Cluster != "" {
-		v.Check("--broker-urls", broker.CheckURLs(s.Cluster))
+		err := broker.CheckURLs(s.Cluster)
+		for url := range strings.SplitSeq(s.Cluster, ",") {
+			if err == nil { // as nodes read them
+				_, err = discover.NormalizeURL(url, false)
+			}
+		}
+		v.Check("--broker-urls", err)
 	}
 	if s.Replicas < 0 || s.Replicas > daemon.MaxReplicas {
 		v.Bad("--replicas", "is %d, want 1 to %d", s.Replicas, daemon.MaxReplicas)

@@ -72,6 +72,10 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	dir, inside := cfg.StoreDir(), cfg.Broker.URL == ""
+	owner := inputfile.OwnerOf(cfg.DataDir)
+	if err := inputfile.Safe(r.File, owner); errors.Is(err, inputfile.ErrUnsafe) { // it makes operators
+		return nil, err
+	}
 	// Check the whole file before changing anything.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(ctx, r.File, r.Each)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/inputfile"
 	"muster/provisioner/backup"
 	"muster/provisioner/store"
 )
@@ -108,8 +109,9 @@ func TestARestoreThatFailsCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	whole, installation := backedUp(t, "example.net")
 	other, _ := backedUp(t, "example.org")
-	damaged := filepath.Join(t.TempDir(), "damaged")
-	if err := os.WriteFile(damaged, []byte("muster backup 1\nx"), 0o600); err != nil {
+	damaged, writable := filepath.Join(t.TempDir(), "damaged"), filepath.Join(t.TempDir(), "writable")
+	if err := errors.Join(os.WriteFile(damaged, []byte("muster backup 1\nx"), 0o600),
+		os.WriteFile(writable, nil, 0o600), os.Chmod(writable, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
@@ -128,6 +130,7 @@ func TestARestoreThatFailsCanBeRepeated(t *testing.T) {
 		want error
 	}{
 		"damaged":                {damaged, t.Context(), backup.ErrDamaged},
+		"writable by all":        {writable, t.Context(), inputfile.ErrUnsafe},
 		"another installation's": {other.backup, t.Context(), store.ErrInstallation},
 		"ended":                  {whole.backup, canceled, context.Canceled},
 	} {

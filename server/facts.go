@@ -112,6 +112,16 @@ func tooManyFacts(file string, n int64) error {
 		"%s: %w: %d bytes, limit %d", file, errTooManyFacts, n, wire.MaxFactsBytes)
 }
 
+func (v *inspection) registrationFile() (file string) {
+	if v.conf != nil {
+		file = v.conf.RegistrationFile
+	}
+	if file == "" && v.token != nil {
+		file = v.token.Registration
+	}
+	return file
+}
+
 func readRegistration(file string) ([]byte, error) {
 	b, err := inputfile.Read(file, inputfile.Configured, maxRegistration)
 	if err == nil {

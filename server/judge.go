@@ -24,7 +24,7 @@ func (s *sets) checkSafe() error {
 // unsafe returns the files that another user could change, and so lead the node to another fleet or other facts. They
 // are used all the same: a mode never takes a machine out of its fleet.
 func (v *inspection) unsafe(cfg *Config, conf string) error {
-	paths := []string{conf, cfg.factsFile(v.token, v.conf)}
+	paths := []string{conf, cfg.factsFile(v.token, v.conf), v.registrationFile()}
 	if v.token != nil {
 		paths = append(paths, v.token.file)
 	}

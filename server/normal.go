@@ -252,10 +252,7 @@ type reports struct {
 // newReports schedules registration at once, and alive events after a random part of the interval, so that nodes
 // switched on together do not publish together.
 func newReports(d nodeContext) *reports {
-	r := &reports{nodeContext: d, file: d.conf.RegistrationFile, every: d.conf.RegistrationInterval}
-	if r.file == "" && d.token != nil {
-		r.file = d.token.Registration
-	}
+	r := &reports{nodeContext: d, file: d.registrationFile(), every: d.conf.RegistrationInterval}
 	r.every = cmp.Or(d.cfg.hooks.registration, r.every)
 	r.nextAlive = time.Now().Add(time.Duration(d.cfg.hooks.random() * float64(d.alive())))
 	return r

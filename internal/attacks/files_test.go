@@ -82,10 +82,12 @@ func files(t *testing.T) *target {
 	tg.write("hook.secret", "whsec_"+strings.Repeat("YWJj", 8)+"\n")
 	tg.write("hook.pem", tg.read("ca/root.pem"))
 	tg.write("autosign", "#!/bin/sh\nexit 0\n")
-	if err := os.Chmod(tg.path("autosign"), 0o700); err != nil {
+	if err := errors.Join(os.Chmod(tg.path("autosign"), 0o700), os.Mkdir(tg.path("journal"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	tg.edit("provisioner.yaml", "\nwaiting:\n", "\nwaiting:\n  autosign: {command: [./autosign]}\n")
+	tg.edit("provisioner.yaml", "\nwaiting:\n", "\nwaiting:\n  autosign: {command: [./autosign, prov/autosign.rules]}\n")
+	tg.write("autosign.rules", "none\n")
+	tg.edit("provisioner.yaml", "# journal: data/", "journal: journal/")
 	tg.write("provisioner.yaml", tg.read("provisioner.yaml")+
 		"\nwebhooks: [{name: hook, url: 'https://127.0.0.1:1/', secret: hook.secret, ca: hook.pem}]\n")
 	return tg
@@ -105,9 +107,9 @@ func TestOddFilesOfTheProvisioner(t *testing.T) {
 		groups := [][]string{several, {"provisioner.yaml"}, {"policy/data.json"}}
 		switch {
 		case f.safe:
-			groups = append(groups, []string{"autosign"})
+			groups = append(groups, []string{"autosign"}, []string{"autosign.rules"})
 		case f.name != "too large":
-			groups = append(groups, []string{"data/revocations.journal"}, []string{"data/store.watermark"},
+			groups = append(groups, []string{"journal/revocations.journal"}, []string{"data/store.watermark"},
 				[]string{"data/broker/broker.lock"})
 		}
 		if f.root && os.Getuid() != 0 {
@@ -116,6 +118,20 @@ func TestOddFilesOfTheProvisioner(t *testing.T) {
 		for _, names := range groups {
 			tg.refusesAll(&f, names)
 		}
+	}
+	if err := os.Chmod(tg.path("journal"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, tg.dir, "muster", "provisioner", "run", "--config", "prov/provisioner.yaml")
+	if status := p.exit(); status != 78 || !strings.Contains(p.output(), "chmod go-w "+tg.path("journal")) {
+		t.Errorf("a journal in a directory open to others: exit %d: %s", status, last(p.output(), 2000))
+	}
+	if err := os.Chmod(tg.path("journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p = launch(t, tg.path(""), "muster", "provisioner", "run", "--config", "provisioner.yaml", "--validate")
+	if p.exit(); strings.Contains(p.output(), "autosign") {
+		t.Errorf("autosign beside a configuration in the working directory: %s", p.output())
 	}
 	tg.start()
 	tg.stop()
@@ -129,7 +145,7 @@ func (tg *target) refusesAll(f *form, names []string) {
 	}
 	p := launch(tg.t, tg.dir, "muster", "provisioner", "run", "--config", "prov/provisioner.yaml")
 	status, want := p.exit(), 78
-	if strings.HasPrefix(names[0], "data/") {
+	if strings.HasPrefix(names[0], "data/") || strings.HasPrefix(names[0], "journal/") {
 		want = 1 // a disk may be mounted later
 	}
 	if status != want {
@@ -230,7 +246,11 @@ func TestOddFilesOfTheAgent(t *testing.T) {
 	tg := newTarget(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	for name, text := range map[string]string{"token": tg.token(nil) + "\n", "facts": "role: web\n"} {
+	for name, text := range map[string]string{
+		"token":        tg.token(func(c *jwt.Claims) { c.Registration = "registration" }) + "\n",
+		"facts":        "role: web\n",
+		"registration": "{}\n",
+	} {
 		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -243,9 +263,10 @@ func TestOddFilesOfTheAgent(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.exit()
 	for _, name := range []string{"token", "facts", "server.conf", "ssl/private.pem", "ssl/certificate.pem",
-		"ssl/ca.pem", "ssl/.lock"} {
+		"ssl/ca.pem", "ssl/.lock", "registration"} {
 		for _, f := range forms {
 			if f.name == "too large" && name == "ssl/.lock" || f.safe && strings.HasPrefix(name, "ssl/") ||
+				!f.safe && name == "registration" ||
 				f.root && os.Getuid() != 0 {
 				continue
 			}

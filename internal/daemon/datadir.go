@@ -90,7 +90,14 @@ func (c *Config) checkDataDir() error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
-	return inputfile.SafeDir(dir, c.owner())
+	err = inputfile.SafeDir(dir, c.owner())
+	if journal := filepath.Dir(c.JournalPath()); err == nil && journal != dir {
+		err = inputfile.SafeDir(journal, c.owner())
+		if errors.Is(err, fs.ErrNotExist) { // as of the data directory
+			err = nil
+		}
+	}
+	return err
 }
 
 // checkMounted refuses the mount point of an unmounted disk. A new store there would give tokens all their uses
@@ -98,8 +105,8 @@ func (c *Config) checkDataDir() error {
 func (c *Config) checkMounted() error {
 	entries, err := os.ReadDir(c.DataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data_dir: %s is missing: is its disk not mounted? 'muster provisioner init' creates a "+
-			"new one", c.DataDir)
+		return fmt.Errorf("data_dir: %s is missing: is its disk not mounted? For a new store, make it: "+
+			"mkdir -m 700 %s", c.DataDir, inputfile.ShellWord(c.DataDir))
 	}
 	if err != nil || len(entries) > 0 {
 		return err

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 
 	"muster/internal/inputfile"
@@ -45,9 +44,9 @@ func (c *Config) judgeCommand(command []string) error {
 	if err != nil {
 		return nil // its first use reports it
 	}
-	for i, path := range append([]string{program}, command[1:]...) {
+	for _, path := range append([]string{program}, command[1:]...) {
 		info, err := os.Stat(path)
-		if err != nil || i > 0 && !filepath.IsAbs(path) || !info.Mode().IsRegular() {
+		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		if err := c.judge(path); err != nil {

@@ -198,7 +198,7 @@ func previewOf(cfg Config, c provisioner.Configurator, r *reserved) *provisioner
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {
 	command = slices.Clone(command)
 	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
-		command[0] = filepath.Join(filepath.Dir(cfg.path), command[0])
+		command[0] = filepath.Dir(cfg.path) + "/" + command[0] // Join would drop a "./"
 	}
 	if err := cfg.judgeCommand(command); err != nil {
 		return nil, err

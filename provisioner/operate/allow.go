@@ -31,7 +31,8 @@ func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 }
 
 // Add lets new names enroll that match the pattern, in place of the pattern's earlier entry; an expires of 0 is never.
-// The pattern * is [ErrEverything] unless all is true, and an alarm while it is in force.
+// The pattern * is [ErrEverything] unless all is true, and an alarm while it is in force. A name
+// for which keys wait is a [trust.ErrState].
 func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
 ) (a *orders.Allowance, err error) {
@@ -50,11 +51,30 @@ func (l *AllowList) Add(
 	if err := wrong(err); err != nil {
 		return nil, err
 	}
+	if err := l.checkUnasked(ctx, parsed); err != nil {
+		return nil, err
+	}
 	a = l.entry(parsed, c)
 	if expires > 0 {
 		a.ExpiresAt = a.At.Add(expires)
 	}
 	return a, l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
+}
+
+// checkUnasked refuses a name for which keys wait: one of them may be a thief's, and the first that asks would get it.
+func (l *AllowList) checkUnasked(ctx context.Context, p wire.Pattern) error {
+	id, err := wire.ParseIdentity(string(p))
+	if err != nil { // it covers several names
+		return nil
+	}
+	keys := &Keys{base: l.base}
+	waiting, err := keys.Waiting(ctx, id)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the entry would give the name to the first key that asks, and %s: compare with the key in "+
+		"the log of the right machine, then `muster node approve %s --fingerprint KEY`", trust.ErrState,
+		describeKeys(waiting), id)
 }
 
 // Remove removes a pattern; nodes that it admitted stay. The error is [ErrNotAllowed] if there is none.

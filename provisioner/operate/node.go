@@ -110,12 +110,13 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 
 func (n *Nodes) grantable(r *provisioner.Record) error {
 	if r == nil {
-		return fmt.Errorf("%w: a new name needs no grant, an allow-list entry is enough", provisioner.ErrNoRecord)
+		return fmt.Errorf("%w: a new name needs no grant: approve the right machine's key once it waits",
+			provisioner.ErrNoRecord)
 	}
 	revocations := n.provisioner.Revocations()
 	switch {
 	case r.State == provisioner.StateRetired:
-		return fmt.Errorf("%w: it is retired, any key can enroll under it", trust.ErrState)
+		return fmt.Errorf("%w: it is retired: approve the right machine's key once it waits", trust.ErrState)
 	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)
 	}

@@ -316,7 +316,7 @@ func TestTheDefaultPolicyWaits(t *testing.T) {
 	if r := f.Record(n.Identity); r.Decision.Allowed != "web*.example.net" {
 		t.Errorf("decision = %+v", r.Decision)
 	}
-	f.Allow("db1.example.net")
+	f.Allow("db*.example.net")
 	f.Enroll(stranger)
 	f.Check()
 }

@@ -33,7 +33,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 const addHelp = `PATTERN is a name or a pattern: web*.example.net covers one label, **.example.net
 any number of labels. An entry with the same pattern is replaced. A lone * covers
 every name; it is for labs and needs --any-name. Without --expires the entry stays
-until it is removed.
+until it is removed. A name for which keys wait needs 'muster node approve'.
 
   muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
   muster allow add build7.example.net --expires 1h`

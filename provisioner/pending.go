@@ -68,9 +68,12 @@ func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest
-		why := d.Why()
-		if a.unsigned != nil { // first, since the list is bounded
-			why = append([]string{events.Cut(events.ErrorText(a.unsigned), policies.MaxReasonBytes)}, why...)
+		why, said := d.Why(), a.unsigned
+		if r.Code == wire.CodeDeferred && d.Verdict() != policies.VerdictDefer { // the configuration's helper defers
+			said = r.Err
+		}
+		if said != nil { // first, since the list is bounded
+			why = append([]string{events.Cut(events.ErrorText(said), policies.MaxReasonBytes)}, why...)
 		}
 		for _, text := range why[:min(len(why), waiting.MaxReasons)] {
 			w.Reasons = append(w.Reasons, events.Scrub(text))

@@ -200,7 +200,7 @@ func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signe
 			"the node asks again by itself", v.identity)
 	case wire.CodeDeferred:
 		return fmt.Sprintf("nothing: the node asks again by itself; "+
-			"`muster node pending -o wide --prefix %s` shows why the policy deferred it", v.identity)
+			"`muster node pending -o wide --prefix %s` shows why", v.identity)
 	case wire.CodeTokenExpired, wire.CodeTokenNotYetValid:
 		return cmp.Or(v.token.outOfDate(e.clock.now()), r.Remedy())
 	}

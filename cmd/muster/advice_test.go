@@ -28,6 +28,7 @@ type trial struct {
 	f                   *testbed.Fleet
 	id                  string
 	owner, right, thief *simnode.Node
+	keptOut             bool // a machine with a former certificate was not admitted
 }
 
 func (x *trial) key(t *testing.T, n *simnode.Node) string {
@@ -60,6 +61,17 @@ var adviceStates = map[string]func(*trial){
 	"web-revoked":       func(x *trial) { x.provisioned(); x.f.Revoke(x.id) },
 	"web-revoked-asked": func(x *trial) { x.provisioned(); x.f.Revoke(x.id); x.asks(&x.thief) },
 	"web-retired":       func(x *trial) { x.provisioned(); x.f.Retire(x.id) },
+	"web-replaced": func(x *trial) {
+		former := x.f.Node(x.id)
+		e := x.f.Enroll(former)
+		x.f.Apply(former, e)
+		x.f.Retire(x.id)
+		x.provisioned()
+		if nc, err := former.DialFleet(x.f.URL(), e); err == nil {
+			nc.Close()
+		}
+		x.keptOut = true
+	},
 	"new-rejected": func(x *trial) {
 		x.asks(&x.right)
 		_, err := x.f.Daemon().Orders().Keys.Reject(x.f.Context(), operate.Named(wire.Identity(x.id), ""),
@@ -85,14 +97,16 @@ var adviceStates = map[string]func(*trial){
 
 // adviceSays are texts that the explanation of a state must have; adviceHides are those that it must not.
 var adviceSays, adviceHides = map[string]string{
-	"new-waits":  "is not enrolled, and 1 key waits for the name",
-	"web-taken":  "is provisioned, and 2 keys wait for the name",
-	"web-cloned": "boot instance one at 192.0.2.1, seen from 20",
+	"new-waits":    "is not enrolled, and 1 key waits for the name",
+	"web-taken":    "is provisioned, and 2 keys wait for the name",
+	"web-replaced": "is revoked, not the name: stop its agent",
+	"web-cloned":   "boot instance one at 192.0.2.1, seen from 20",
 }, map[string]string{
 	"web-taken":         `node retire web\S+`,
 	"web-thief":         `node retire web\S+`,
 	"web-revoked-asked": `node retire web\S+`,
 	"web-cloned":        `node retire web\S+`,
+	"web-replaced":      `node retire web\S+`,
 }
 
 // TestAdviceHolds runs each command that an explanation advises in each state, on a node of its own. It must succeed,
@@ -117,7 +131,7 @@ func TestAdviceHolds(t *testing.T) {
 		var e fleet.Explanation
 		f.Eventually(x.id+" is explained", func() bool {
 			return client.Do(f.Context(), http.MethodGet, "/v1/nodes/"+x.id+"/explain", nil, &e) == nil &&
-				(x.thief == nil || e.Waiting > 0 || len(e.Refusals) > 0)
+				(x.thief == nil && !x.keptOut || e.Waiting > 0 || len(e.Refusals) > 0)
 		})
 		for _, finding := range e.Findings {
 			for _, a := range finding.Do {
@@ -240,6 +254,11 @@ func TestGrantAsksForTheKey(t *testing.T) {
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 ||
 		!strings.Contains(string(out), "key "+x.key(t, x.thief)[:16]+" from 127.0.0.1 asked from 20") {
 		t.Errorf("without a terminal: exit %d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+	allow := command(t, "allow", "add", x.id, "--config", filepath.Join(f.Dir, "provisioner.yaml"))
+	if out, _ := allow.CombinedOutput(); allow.ProcessState.ExitCode() != 1 ||
+		!strings.Contains(string(out), "key "+x.key(t, x.thief)[:16]+" from 127.0.0.1 asked from 20") {
+		t.Errorf("an entry of the allow-list: exit %d: %s", allow.ProcessState.ExitCode(), out)
 	}
 	for answer, exit := range map[string]int{"\n": 1, "zz\n": 1, x.key(t, x.right)[:8] + "\n": 0} {
 		cmd := command(t, args...)

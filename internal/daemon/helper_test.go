@@ -144,6 +144,10 @@ if [ -e "$1/rack" ]; then echo '{"configuration":{"role":"web"}}'; else echo '{"
 			t.Fatalf("refused as %s, want %s", got, wire.CodeDeferred)
 		}
 	}
+	f.Eventually("operators see the helper's words", func() bool {
+		keys, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "web1.example.net")
+		return err == nil && len(keys) == 1 && strings.Contains(strings.Join(keys[0].Reasons, ""), "no rack yet")
+	})
 	if err := os.WriteFile(filepath.Join(dir, "rack"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

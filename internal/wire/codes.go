@@ -274,8 +274,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodeConfigurationFailed,
 		Public: "the configuration could not be created",
-		Remedy: "policy, template or helper returned no settings, or a key or value that server.conf cannot hold; " +
-			"see the provisioner's log",
+		Remedy: "policy, template or helper returned no settings, or a key or value that server.conf cannot hold, " +
+			"or the template needs a fact that the node lacks; see the provisioner's log",
 		Retry: true,
 	},
 	{

@@ -54,7 +54,7 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 		return []Action{{Text: "`muster node pending --rejected` lists rejected keys: approve or forget the key " +
 			"if it was rejected by mistake"}}
 	case wire.CodeDeferred:
-		return []Action{{Text: "wait: the policy defers the node, and decides again at each request"}}
+		return []Action{{Text: "wait: policy or helper defers the node, and decides again at each request"}}
 	case wire.CodeDenied:
 		return []Action{{Text: "change the policy, the facts or the node's name; the refusal has the policy's reasons"}}
 	case wire.CodeIdentityCloned:

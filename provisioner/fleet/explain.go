@@ -362,7 +362,11 @@ func (e *explainer) remedies(m HistoryItem) (do []Action) {
 			do = []Action{{Text: "wait: the pause has ended, and the node retries by itself"}}
 		}
 		return do
-	case m.Code == wire.CodeIdentityRevoked && e.State == provisioner.StateRevoked,
+	case m.Code == wire.CodeIdentityRevoked && e.State != provisioner.StateRevoked:
+		return []Action{{Text: "the key of the machine that asked is revoked, not the name: stop its agent if " +
+			"another machine has replaced it; else remove its ssl directory, and compare its new key before you " +
+			"admit it"}}
+	case m.Code == wire.CodeIdentityRevoked,
 		m.Code == wire.CodeIdentityCloned && e.record != nil && e.record.Cloned != nil,
 		m.Code == wire.CodeRejected && slices.ContainsFunc(e.Findings, isRejection):
 		return nil // another finding has them

@@ -58,8 +58,13 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	}
 	cfg.Signers, cfg.Journal = signers, journal
 	p := provisioner.New(cfg)
+	had := len(f.journal.Entries())
 	if err := p.CatchUp(ctx); err != nil {
 		return nil, err
+	}
+	if lacked := len(f.journal.Entries()) - had; lacked > 0 {
+		d.opts.Log.WarnContext(ctx, "journal lacked revocations of the store, they are written again",
+			"path", d.cfg.JournalPath(), "messages", lacked)
 	}
 	f.group.Go(func() error {
 		running, end := context.WithCancel(life)

@@ -92,3 +92,16 @@ func SyncDir(dir string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// InPlace returns an error unless the file is still at the path that it was opened by.
+func InPlace(opened *os.File) error {
+	mine, err := opened.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(opened.Name())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
+		return fmt.Errorf("%s was replaced since the start", opened.Name())
+	}
+	return err
+}

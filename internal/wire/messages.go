@@ -280,7 +280,7 @@ type Accepted struct {
 // A Refusal answers a refused request.
 type Refusal struct {
 	Code       Code   `json:"code"`
-	Message    string `json:"message"` // [Meaning].Public, perhaps with details of the request
+	Message    string `json:"message"` // [Meaning].Public; agents use their own, since a refusal may be forged
 	Remedy     string `json:"remedy,omitempty"`
 	RetryAfter int64  `json:"retry_after_ms,omitempty"` // 0: the node decides
 	Versions   []int  `json:"versions,omitempty"`       // supported, if the version was refused
@@ -352,6 +352,9 @@ func DecodeReply(b []byte) (*Reply, error) {
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one",
 			ErrMessage, r.ID, n)
+	}
+	if r.Refusal != nil && !validID(string(r.Refusal.Code)) {
+		return nil, fmt.Errorf("reply: %w: code %.80q, want 1 to 64 base64url characters", ErrMessage, r.Refusal.Code)
 	}
 	return r, nil
 }

@@ -13,9 +13,8 @@ import (
 	"muster/server/advice"
 )
 
-const maxRefusalText = 512
-
-// A Refusal is a provisioner's refusal as an error.
+// A Refusal is a provisioner's refusal as an error. Its words are those of its code in this agent, since no signature
+// protects a plain refusal on the network: words of a stranger in the log would be taken for the fleet's advice.
 type Refusal struct{ *wire.Refusal }
 
 // A Reply is a reply with what proves it.
@@ -25,15 +24,10 @@ type Reply struct {
 	Sealed  bool   // the reply came sealed; else see [trust.Authority.CheckReply]
 }
 
-func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxRefusalText, r.Message) }
+func (r Refusal) Error() string { return string(r.Code) + ": " + wire.MeaningOf(r.Code).Public }
 
-// Remedy returns the refusal's remedy, else that of its code.
-func (r Refusal) Remedy() string {
-	if r.Refusal.Remedy != "" {
-		return fmt.Sprintf("%.*s", maxRefusalText, r.Refusal.Remedy)
-	}
-	return wire.MeaningOf(r.Code).Remedy
-}
+// Remedy returns the remedy of the refusal's code.
+func (r Refusal) Remedy() string { return wire.MeaningOf(r.Code).Remedy }
 
 type withWait struct {
 	err  error
@@ -138,9 +132,7 @@ func whyIgnored(b []byte, err error) error {
 		return err
 	}
 	if r, bad := wire.DecodeReply(b); bad == nil && r.Refusal != nil {
-		err = WithWait(fmt.Errorf("%w: it says %q, %.*q", err, string(r.Refusal.Code), maxRefusalText,
-			r.Refusal.Message),
-			r.Refusal.Wait())
+		err = WithWait(fmt.Errorf("%w: it says %q", err, Refusal{r.Refusal}.Error()), r.Refusal.Wait())
 	}
 	return advice.New(err,
 		"the node ignores unsealed replies; if the provisioner sent this one, its log says why; "+

@@ -41,8 +41,8 @@ type Config struct {
 	// server.conf name.
 	FactsFile string
 
-	// Resolvers are the name servers for SRV records, as address and port. Default: those of /etc/resolv.conf.
-	Resolvers []string
+	// Resolver finds SRV records and addresses of brokers. Default: the system's.
+	Resolver *net.Resolver
 
 	// BackoffMin and BackoffMax bound the doubling wait between attempts. Default: 1s and 1m.
 	BackoffMin, BackoffMax time.Duration
@@ -85,7 +85,6 @@ type hooks struct {
 	random       func() float64
 	registration time.Duration
 	ping, late   time.Duration
-	resolver     *net.Resolver
 	machine      func() (string, error)
 }
 

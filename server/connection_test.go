@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/x509"
 	"net"
 	"path/filepath"
@@ -53,7 +54,7 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 }
 
 // zone is a DNS server on loopback with one SRV record that can be changed.
-func zone(t *testing.T, name string) (address string, point func(target string, port int)) {
+func zone(t *testing.T, name string) (at *net.Resolver, point func(target string, port int)) {
 	t.Helper()
 	var record atomic.Pointer[dns.SRV]
 	mux := dns.NewServeMux()
@@ -77,7 +78,10 @@ func zone(t *testing.T, name string) (address string, point func(target string, 
 	go func() { _ = s.ActivateAndServe() }() // until Shutdown
 	<-ready
 	t.Cleanup(func() { _ = s.Shutdown() })
-	return pc.LocalAddr().String(), func(target string, port int) {
+	at = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, pc.LocalAddr().String())
+	}}
+	return at, func(target string, port int) {
 		record.Store(&dns.SRV{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeSRV, Class: dns.ClassINET, Ttl: 1},
 			Priority: 10, Weight: 5, Port: uint16(port), Target: dns.Fqdn(target)})
 	}
@@ -88,7 +92,7 @@ func TestBrokersAreFoundInDNSAndLookedUpAgain(t *testing.T) {
 	f := newFleet(t)
 	resolver, point := zone(t, "_choria-provisioner._tcp.provision.example.net.")
 	cfg := f.node("web1.example.net")
-	cfg.Resolvers = []string{resolver}
+	cfg.Resolver = resolver
 	c := f.claims()
 	c.Brokers, c.SRVDomain = "", "provision.example.net"
 	writeToken(t, cfg.TokenFile, c)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/x509"
-	"net"
 	"time"
 )
 
@@ -23,9 +22,6 @@ func (cfg *Config) SetRandom(f func() float64) { cfg.hooks.random = f }
 
 // SetRegistration sets the interval of registration data.
 func (cfg *Config) SetRegistration(every time.Duration) { cfg.hooks.registration = every }
-
-// SetResolver sets the resolver of broker names.
-func (cfg *Config) SetResolver(r *net.Resolver) { cfg.hooks.resolver = r }
 
 // SetMachineName sets the host name.
 func (cfg *Config) SetMachineName(name string) { cfg.NameMachineBy(func() string { return name }) }

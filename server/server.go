@@ -88,13 +88,12 @@ func newAgent(cfg Config) (*agent, error) {
 		orders:   orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
 		problems: &problemLog{log: cfg.Log, logged: make(map[string]loggedProblem)},
 		dialer: link.New(link.Config{
-			Resolvers: cfg.Resolvers,
-			Resolver:  cfg.hooks.resolver,
-			Timeout:   cfg.RequestTimeout,
-			Ping:      cfg.hooks.ping,
-			Late:      cfg.hooks.late,
-			Log:       cfg.Log,
-			Step:      cfg.hooks.steps,
+			Resolver: cfg.Resolver,
+			Timeout:  cfg.RequestTimeout,
+			Ping:     cfg.hooks.ping,
+			Late:     cfg.hooks.late,
+			Log:      cfg.Log,
+			Step:     cfg.hooks.steps,
 		}),
 	}
 	a.state = &state{cfg: cfg, sets: sets, clock: a.clock, orders: a.orders}

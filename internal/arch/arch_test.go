@@ -85,7 +85,7 @@ var owners = map[string][]string{
 	"github.com/nats-io/nats.go/jets": {"provisioner/store"},
 	"github.com/klauspost/compress":   {"provisioner/backup", "provisioner/store"},
 	"github.com/prometheus":           {"provisioner/metrics"},
-	"github.com/miekg/dns":            {"internal/discover"},
+	"github.com/miekg/dns":            {},
 	"go.yaml.in/yaml":                 {"internal/conffile", "provisioner/httpapi"},
 	"github.com/schollz/progressbar":  {"internal/cli"},
 	"github.com/agnivade/levenshtein": {"internal/nearest"},

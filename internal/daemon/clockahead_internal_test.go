@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +32,13 @@ func TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now().AddDate(1, 0, 0)
 	r, err := newReserved(DefaultConfig(), nil,
-		Options{Resolvers: []string{"127.0.0.1:1"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Now: func() time.Time { return now }})
+		Options{
+			Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+				return nil, errors.New("no name server")
+			}},
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Now: func() time.Time { return now },
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

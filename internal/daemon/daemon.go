@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -38,12 +39,10 @@ const stopTimeout = 30 * time.Second
 
 // Options are what the caller adds to the configuration. The zero value is usable.
 type Options struct {
-	Version string
-	Log     *slog.Logger     // nil discards
-	Now     func() time.Time // nil is time.Now
-
-	// Resolvers are DNS servers, host:port. Empty: the system's.
-	Resolvers []string
+	Version  string
+	Log      *slog.Logger     // nil discards
+	Now      func() time.Time // nil is time.Now
+	Resolver *net.Resolver    // nil is the system's
 
 	Keys keyfile.Ring
 

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 // A zone is a DNS server on loopback with one SRV record per target. Without targets it answers SERVFAIL.
 type zone struct {
-	addr    string
+	at      *net.Resolver
 	targets atomic.Pointer[[]string]
 	asked   atomic.Int64
 }
@@ -33,7 +34,9 @@ func serveZone(t *testing.T, service string, targets ...string) *zone {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z := &zone{addr: packets.LocalAddr().String()}
+	z := &zone{at: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, packets.LocalAddr().String())
+	}}}
 	z.set(targets...)
 	started, done := make(chan struct{}), make(chan error, 1)
 	s := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }}
@@ -90,7 +93,7 @@ func TestTargetsOfATokensDomainAreReserved(t *testing.T) {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
 			z := serveZone(t, service, "nats1.example.net.", "NATS2.Example.NET.")
-			f := testbed.New(t, testbed.Options{Resolvers: []string{z.addr}})
+			f := testbed.New(t, testbed.Options{Resolver: z.at})
 			for _, name := range []string{"nats1.example.net", "nats2.example.net"} {
 				if got := f.Refused(named(t, f, name, "example.net")); got != wire.CodeIdentityReserved {
 					t.Errorf("%s is refused as %s, want %s", name, got, wire.CodeIdentityReserved)
@@ -114,7 +117,7 @@ func TestTargetsOfATokensDomainAreReserved(t *testing.T) {
 func TestReservedTargetsFollowTheRecords(t *testing.T) {
 	t.Parallel()
 	z := serveZone(t, "_choria-provisioner._tcp.example.net", "nats1.example.net.")
-	f := testbed.New(t, testbed.Options{Resolvers: []string{z.addr}})
+	f := testbed.New(t, testbed.Options{Resolver: z.at})
 	reserved := func(when, name string, want bool) {
 		t.Helper()
 		r := f.Ask(named(t, f, name, "example.net"))

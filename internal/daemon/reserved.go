@@ -31,11 +31,11 @@ const (
 // connections of agents it is a second defense, since they accept only brokers' certificates; other clients of a broker
 // or of the API may look at names alone.
 type reserved struct {
-	names     map[string]string // hosts and addresses; reason for the log
-	patterns  []wire.Pattern
-	resolvers []string
-	log       *slog.Logger
-	now       func() time.Time
+	names    map[string]string // hosts and addresses; reason for the log
+	patterns []wire.Pattern
+	resolver *net.Resolver
+	log      *slog.Logger
+	now      func() time.Time
 
 	// peers are hosts and addresses of the other provisioners and of the external brokers, or nil.
 	peers atomic.Pointer[map[string]bool]
@@ -51,11 +51,11 @@ type srvTargets struct {
 
 func newReserved(cfg Config, shown *api, opts Options) (*reserved, error) {
 	r := &reserved{
-		names:     make(map[string]string),
-		resolvers: opts.Resolvers,
-		log:       opts.Log,
-		now:       opts.Now,
-		targets:   make(map[string]srvTargets),
+		names:    make(map[string]string),
+		resolver: opts.Resolver,
+		log:      opts.Log,
+		now:      opts.Now,
+		targets:  make(map[string]srvTargets),
 	}
 	add := func(whose string, hosts ...string) {
 		for _, h := range hosts {
@@ -175,13 +175,9 @@ func (r *reserved) hosts(domain string) map[string]bool {
 	ctx, cancel := context.WithTimeout(context.Background(), targetsWait)
 	defer cancel()
 	hosts := make(map[string]bool)
-	resolver, err := discover.New(discover.Config{SRVDomain: domain, Resolvers: r.resolvers, Timeout: targetsWait})
-	if err == nil {
-		var brokers []discover.Broker
-		brokers, err = resolver.Brokers(ctx)
-		for _, b := range brokers {
-			hosts[b.Host] = true
-		}
+	brokers, err := discover.Config{SRVDomain: domain, Resolver: r.resolver}.Brokers(ctx)
+	for _, b := range brokers {
+		hosts[b.Host] = true
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "SRV lookup failed, its broker names are not reserved", "subject", domain, "err", err)

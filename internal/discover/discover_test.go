@@ -1,14 +1,10 @@
 package discover_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
@@ -16,9 +12,9 @@ import (
 	"muster/internal/discover"
 )
 
-func urls(t *testing.T, r *discover.Resolver) []string {
+func urls(t *testing.T, s *nameServer) []string {
 	t.Helper()
-	brokers, err := r.Brokers(t.Context())
+	brokers, err := s.config().Brokers(t.Context())
 	if err != nil {
 		t.Fatalf("Brokers: %v", err)
 	}
@@ -107,8 +103,7 @@ func TestBrokersFromDNS(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := resolver(t, nil, zone(t, tt.zone...))
-			brokers, err := r.Brokers(t.Context())
+			brokers, err := zone(t, tt.zone...).config().Brokers(t.Context())
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("Brokers error = %v, want %v", err, tt.err)
 			}
@@ -138,7 +133,7 @@ func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 		}
 		return true
 	})
-	got := urls(t, resolver(t, nil, s))
+	got := urls(t, s)
 	if len(got) != 40 || got[39] != "nats://broker-39.example.net:4222" {
 		t.Errorf("Brokers = %d, the last %q, want 40", len(got), got[len(got)-1])
 	}
@@ -154,153 +149,35 @@ func TestAnswerIsBounded(t *testing.T) {
 	for i := range 200 {
 		records = append(records, fmt.Sprintf("%s 60 IN SRV %d 0 4222 broker-%d.example.net.", choriaName, 200-i, i))
 	}
-	got := urls(t, resolver(t, nil, zone(t, records...)))
+	got := urls(t, zone(t, records...))
 	if len(got) != 64 || got[0] != "nats://broker-199.example.net:4222" {
 		t.Errorf("Brokers = %d, the first %q, want the 64 of the best priority", len(got), got[0])
 	}
 }
 
-func TestNextResolverIsAsked(t *testing.T) {
+// Without an answer about the first name, nothing is known of the second.
+func TestFailureOfTheNameServerIsAnError(t *testing.T) {
 	t.Parallel()
-	good := func(t *testing.T) *nameServer { return zone(t, choriaName+" 60 IN SRV 0 0 4222 a.example.net.") }
-	tests := map[string]func(network string, m *dns.Msg) bool{
-		"the first never answers": func(string, *dns.Msg) bool { return false },
-		"the first fails":         func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeServerFailure; return true },
-		"the first refuses":       func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeRefused; return true },
-		"the first answers another question": func(_ string, m *dns.Msg) bool {
-			m.Question[0].Name = "www.example.net."
-			return true
-		},
-		"the first sends the question back": func(_ string, m *dns.Msg) bool { m.Response = false; return true },
-		"the first truncates even over TCP": func(_ string, m *dns.Msg) bool { m.Truncated = true; return true },
-	}
-	for name, handle := range tests {
+	for name, handle := range map[string]func(network string, m *dns.Msg) bool{
+		"fails":                   func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeServerFailure; return true },
+		"refuses":                 func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeRefused; return true },
+		"sends the question back": func(_ string, m *dns.Msg) bool { m.Response = false; return true },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := resolver(t, func(c *discover.Config) { c.Timeout = 300 * time.Millisecond }, serve(t, handle), good(t))
-			if got := urls(t, r); len(got) != 1 || got[0] != "nats://a.example.net:4222" {
-				t.Errorf("Brokers = %q, want those of the second resolver", got)
+			s := serve(t, handle)
+			_, err := s.config().Brokers(t.Context())
+			if !errors.Is(err, discover.ErrNoBrokers) || !strings.Contains(err.Error(), strings.TrimSuffix(choriaName, ".")) {
+				t.Errorf("Brokers error = %v, want %v about %s", err, discover.ErrNoBrokers, choriaName)
+			}
+			if s.count("udp", musterName) != 0 {
+				t.Error("asked for the second name")
 			}
 		})
 	}
 }
 
-// The domain has only the second service name.
-func TestDeadResolverIsWaitedForOnce(t *testing.T) {
-	t.Parallel()
-	silent := serve(t, func(string, *dns.Msg) bool { return false })
-	good := zone(t, musterName+" 60 IN SRV 0 0 4222 a.example.net.")
-	r := resolver(t, func(c *discover.Config) { c.Timeout = 500 * time.Millisecond }, silent, good)
-	if got := urls(t, r); len(got) != 1 || got[0] != "nats://a.example.net:4222" {
-		t.Errorf("Brokers = %q, want those of the second resolver", got)
-	}
-	if first, second := silent.count("udp", choriaName), silent.count("udp", musterName); first != 1 || second != 0 {
-		t.Errorf("the dead one was asked for %d and %d names, want the first alone", first, second)
-	}
-}
-
-func TestSilentServersAreAnError(t *testing.T) {
-	t.Parallel()
-	silent := serve(t, func(string, *dns.Msg) bool { return false })
-	failing := serve(t, func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeServerFailure; return true })
-	r := resolver(t, func(c *discover.Config) { c.Timeout = 500 * time.Millisecond }, silent, failing)
-	_, err := r.Brokers(t.Context())
-	if !errors.Is(err, discover.ErrLookup) {
-		t.Fatalf("Brokers error = %v, want %v", err, discover.ErrLookup)
-	}
-	for _, part := range []string{"_choria-provisioner._tcp.example.net", silent.addr + ": no answer",
-		failing.addr + ": answered SERVFAIL"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not say %q", err, part)
-		}
-	}
-	if silent.count("udp", choriaName) != 2 || failing.count("udp", choriaName) != 2 {
-		t.Errorf("asked %d and %d times, want each resolver twice", silent.count("udp", choriaName),
-			failing.count("udp", choriaName))
-	}
-	if failing.count("udp", musterName) != 0 {
-		t.Error("asked for the second name although nothing is known of the first")
-	}
-}
-
-func TestCancellationEndsALookup(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	gone := errors.New("shutting down")
-	// The server cancels when it gets the query, and never answers.
-	s := serve(t, func(string, *dns.Msg) bool { cancel(gone); return false })
-	r := resolver(t, func(c *discover.Config) { c.Timeout = time.Hour }, s)
-	if _, err := r.Brokers(ctx); !errors.Is(err, discover.ErrLookup) || !errors.Is(err, gone) {
-		t.Errorf("Brokers error = %v, want %v and its cause", err, discover.ErrLookup)
-	}
-}
-
-func TestRecordsOfOtherNamesAreIgnored(t *testing.T) {
-	t.Parallel()
-	record := func(text string) dns.RR {
-		rr, err := dns.NewRR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rr
-	}
-	evil := record("_choria-provisioner._tcp.example.org. 60 IN SRV 0 0 4222 evil.example.org.")
-	tests := map[string]struct {
-		answer []dns.RR
-		want   []string
-	}{
-		"beside ours": {
-			[]dns.RR{evil, record(choriaName + " 60 IN SRV 0 0 4222 a.example.net.")},
-			[]string{"nats://a.example.net:4222"},
-		},
-		"by an alias": {
-			[]dns.RR{record(choriaName + " 60 IN CNAME srv.example.com."), evil,
-				record("SRV.example.com. 60 IN SRV 0 0 4222 b.example.net.")},
-			[]string{"nats://b.example.net:4222"},
-		},
-		"alone":                    {[]dns.RR{evil}, nil},
-		"an alias that goes round": {[]dns.RR{record(choriaName + " 60 IN CNAME " + choriaName)}, nil},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, func(_ string, m *dns.Msg) bool {
-				if m.Question[0].Name == choriaName {
-					m.Answer = tt.answer
-				}
-				return true
-			})
-			r := resolver(t, nil, s)
-			if tt.want == nil {
-				if got, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrNoBrokers) {
-					t.Errorf("Brokers = %v, %v, want %v", got, err, discover.ErrNoBrokers)
-				}
-				return
-			}
-			if diff := cmp.Diff(tt.want, urls(t, r)); diff != "" {
-				t.Errorf("Brokers (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestNameServersOfTheMachine(t *testing.T) {
-	t.Parallel()
-	// There is no server on port 53 of this loopback address. The error names the server, so the file was read for
-	// this lookup.
-	const server = "127.83.7.9"
-	conf := filepath.Join(t.TempDir(), "resolv.conf")
-	r := resolver(t, func(c *discover.Config) { c.ResolvConf, c.Timeout = conf, 300*time.Millisecond })
-	if err := os.WriteFile(conf, []byte("nameserver "+server+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrLookup) ||
-		!strings.Contains(err.Error(), server+":53") {
-		t.Errorf("Brokers error = %v, want %v about %s:53", err, discover.ErrLookup, server)
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
+func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		cfg  discover.Config
@@ -320,9 +197,9 @@ func TestNewRefuses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := discover.New(tt.cfg)
-			if err == nil || r != nil {
-				t.Fatalf("New = %v, %v, want an error alone", r, err)
+			err := tt.cfg.Check()
+			if err == nil {
+				t.Fatal("no error")
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {

@@ -1,10 +1,10 @@
 package discover_test
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -18,7 +18,7 @@ const (
 
 // A nameServer is a DNS server on loopback, UDP and TCP.
 type nameServer struct {
-	addr string
+	at *net.Resolver
 
 	mu    sync.Mutex
 	asked map[string]int // questions by transport and name, such as "udp web."
@@ -29,7 +29,9 @@ func serve(t testing.TB, handle func(network string, m *dns.Msg) bool) *nameServ
 	t.Helper()
 	s := &nameServer{asked: make(map[string]int)}
 	packets, listener := listenBoth(t)
-	s.addr = packets.LocalAddr().String()
+	s.at = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, packets.LocalAddr().String())
+	}}
 	for network, server := range map[string]*dns.Server{"udp": {PacketConn: packets}, "tcp": {Listener: listener}} {
 		started := make(chan struct{})
 		server.NotifyStartedFunc = func() { close(started) }
@@ -106,19 +108,6 @@ func zone(t testing.TB, records ...string) *nameServer {
 	})
 }
 
-// resolver returns a resolver of example.net with these name servers.
-func resolver(t testing.TB, edit func(*discover.Config), servers ...*nameServer) *discover.Resolver {
-	t.Helper()
-	cfg := discover.Config{SRVDomain: "example.net", Timeout: 5 * time.Second, Rand: func(int64) int64 { return 0 }}
-	for _, s := range servers {
-		cfg.Resolvers = append(cfg.Resolvers, s.addr)
-	}
-	if edit != nil {
-		edit(&cfg)
-	}
-	r, err := discover.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+func (s *nameServer) config() discover.Config {
+	return discover.Config{SRVDomain: "example.net", Resolver: s.at}
 }

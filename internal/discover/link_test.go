@@ -32,9 +32,9 @@ func TestLinkLocalNameServer(t *testing.T) {
 	const link = "cable"
 	if os.Getenv(inChild) == "" {
 		testproc.NeedsRoot(t)
-		testproc.Needs(t, "unshare", "ip")
-		cmd := exec.CommandContext(t.Context(), "unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$",
-			"-test.v")
+		testproc.Needs(t, "unshare", "ip", "mount")
+		cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", os.Args[0], "-test.run",
+			"^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), inChild+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {
 			t.Errorf("%v: %s", err, out)
@@ -80,14 +80,14 @@ func TestLinkLocalNameServer(t *testing.T) {
 	if err := os.WriteFile(conf, []byte("nameserver fe80::53%"+link+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	leave(t, unitFamilies(t))
-	r, err := discover.New(discover.Config{SRVDomain: "example.net", ResolvConf: conf, Timeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
+	mount := exec.CommandContext(t.Context(), "mount", "--bind", conf, "/etc/resolv.conf")
+	if out, err := mount.CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v: %s", err, out)
 	}
+	leave(t, unitFamilies(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if brokers, err := r.Brokers(ctx); err != nil || len(brokers) != 1 {
+	if brokers, err := (discover.Config{SRVDomain: "example.net"}).Brokers(ctx); err != nil || len(brokers) != 1 {
 		t.Errorf("Brokers = %v, %v, want one", brokers, err)
 	}
 }

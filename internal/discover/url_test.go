@@ -80,18 +80,15 @@ func TestNormalizeURL(t *testing.T) {
 
 func TestStaticBrokersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	r, err := discover.New(discover.Config{URLs: []string{"prov2.example.net:4223", "tls://prov1.example.net",
-		"[::1]:4222", "nats://PROV2.example.net:4223"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := discover.Config{URLs: []string{"prov2.example.net:4223", "tls://prov1.example.net", "[::1]:4222",
+		"nats://PROV2.example.net:4223"}}
 	want := []discover.Broker{
 		{URL: "nats://prov2.example.net:4223", Host: "prov2.example.net", Source: discover.SourceStatic},
 		{URL: "tls://prov1.example.net:4222", Host: "prov1.example.net", Source: discover.SourceStatic},
 		{URL: "nats://[::1]:4222", Host: "::1", Source: discover.SourceStatic},
 	}
 	for range 2 { // the first result is the caller's to change
-		got, err := r.Brokers(t.Context())
+		got, err := cfg.Brokers(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,8 @@ func CheckPushed(id wire.Identity, settings map[string]string) error {
 		}
 	}
 	if len(c.Brokers) > 0 || c.SRVDomain != "" {
-		if _, err := discover.New(discover.Config{URLs: c.Brokers, SRVDomain: c.SRVDomain, Secure: true}); err != nil {
+		cfg := discover.Config{URLs: c.Brokers, SRVDomain: c.SRVDomain, Secure: true}
+		if err := cfg.Check(); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,7 @@ func (a *Agent) Start() {
 		SSLDir:     a.Dir,
 		Identity:   a.Identity,
 		Version:    "test",
-		BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second, Resolvers: a.f.opts.Resolvers,
+		BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second, Resolver: a.f.opts.Resolver,
 		AliveInterval: a.f.opts.Alive,
 		Log:           a.f.log.logger().With("agent", a.Identity), Now: a.f.Clock.Now,
 	}

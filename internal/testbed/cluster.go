@@ -290,7 +290,7 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 			Log:       f.log.logger().With("provisioner", name),
 			Now:       p.Clock.Now,
 			StoreTime: f.Clock.at,
-			Resolvers: f.opts.Resolvers,
+			Resolver:  f.opts.Resolver,
 			Emit:      f.emit,
 			Webhooks:  f.opts.Webhooks,
 		}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,7 +55,7 @@ type Options struct {
 
 	Agent func(*server.Config)
 
-	Resolvers []string
+	Resolver *net.Resolver
 
 	// Alive is the interval of alive events; 0: the agent's default.
 	Alive time.Duration
@@ -169,7 +170,7 @@ func (f *Fleet) Start() {
 			Log:       f.log.logger(),
 			Now:       f.Clock.Now,
 			StoreTime: f.Clock.at,
-			Resolvers: f.opts.Resolvers,
+			Resolver:  f.opts.Resolver,
 			Emit:      f.emit,
 			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {

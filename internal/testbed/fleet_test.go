@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -24,7 +25,7 @@ import (
 func TestAFleetOfAgents(t *testing.T) {
 	t.Parallel()
 	zone := &zone{}
-	f := testbed.New(t, testbed.Options{Resolvers: []string{zone.serve(t)}})
+	f := testbed.New(t, testbed.Options{Resolver: zone.serve(t)})
 	zone.add(t, "_choria-provisioner._tcp.provision.example.net.", f.URL())
 	token := f.Token(func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "provision.example.net" })
 	var agents []*testbed.Agent
@@ -149,7 +150,7 @@ type zone struct {
 }
 
 // serve starts the server on loopback and returns its address.
-func (z *zone) serve(t *testing.T) string {
+func (z *zone) serve(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -163,7 +164,9 @@ func (z *zone) serve(t *testing.T) string {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.ActivateAndServe() }()
 	t.Cleanup(func() { _ = s.Shutdown(); <-done })
-	return conn.LocalAddr().String()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, conn.LocalAddr().String())
+	}}
 }
 
 // add answers a name with the broker's port on localhost.

@@ -68,7 +68,7 @@ var causes = []struct {
 		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual " +
 			"cause"},
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
-	{is(discover.ErrNoBrokers, discover.ErrLookup),
+	{is(discover.ErrNoBrokers),
 		"check the SRV records of the domain, and the resolver of this machine"},
 	{is(syscall.ECONNREFUSED), "no program listens at this address and port: start the broker, or correct them"},
 	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH),

@@ -44,13 +44,12 @@ var ErrUnanswered = errors.New("no provisioner answered the broker in time wheth
 
 // Config configures [New].
 type Config struct {
-	Resolvers []string      // for SRV records; default: the system's
-	Resolver  *net.Resolver // for broker names; default: the system's
-	Timeout   time.Duration
-	Ping      time.Duration // interval of pings; default 30 s
-	Late      time.Duration // see lateRefusal; default 4 s
-	Log       *slog.Logger
-	Step      func(name string)
+	Resolver *net.Resolver // nil: the system's
+	Timeout  time.Duration
+	Ping     time.Duration // interval of pings; default 30 s
+	Late     time.Duration // see lateRefusal; default 4 s
+	Log      *slog.Logger
+	Step     func(name string)
 }
 
 // A Dialer connects to brokers.
@@ -65,11 +64,7 @@ func New(cfg Config) *Dialer {
 
 // Brokers resolves the brokers; nothing is cached.
 func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure bool) ([]discover.Broker, error) {
-	r, err := discover.New(discover.Config{URLs: urls, SRVDomain: srv, Secure: secure, Resolvers: d.cfg.Resolvers})
-	if err != nil {
-		return nil, err
-	}
-	return r.Brokers(ctx)
+	return discover.Config{URLs: urls, SRVDomain: srv, Secure: secure, Resolver: d.cfg.Resolver}.Brokers(ctx)
 }
 
 // Auth is how a node authenticates to a broker.

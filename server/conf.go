@@ -1,11 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,8 +24,6 @@ var (
 	ErrUnusable = errors.New("unusable")
 )
 
-const maxConfBytes = 1 << 20
-
 const remedySettings = "correct the lines; until then their settings have their defaults"
 
 // lenientConf holds the settings that apply even if the rest of server.conf is damaged.
@@ -36,7 +34,7 @@ type lenientConf struct {
 
 // readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds all that could be read.
 func readConf(path string) (c *serverconf.Conf, says lenientConf, err error) {
-	b, err := inputfile.Read(path, inputfile.Configured, maxConfBytes)
+	b, err := inputfile.ReadText(path, inputfile.Configured)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, says, fmt.Errorf("%s: %w", path, ErrMissing)
@@ -64,7 +62,7 @@ type ProvisionSetting struct {
 // name may be another node's.
 func scanLenient(b []byte) lenientConf {
 	var w lenientConf
-	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // byte order mark of some editors
+	for line := range strings.Lines(string(b)) {
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
 			continue
@@ -89,16 +87,16 @@ func scanLenient(b []byte) lenientConf {
 // parseConf puts what the agent ignores into [serverconf.Conf].Faults. Only a damaged file is an error: a slip of an
 // operator takes no machine out of its fleet.
 func parseConf(b []byte) (*serverconf.Conf, error) {
-	settings, skipped, err := conffile.ReadSettings(bytes.TrimPrefix(b, []byte("\ufeff")))
+	settings, skipped, err := conffile.ReadSettings(b)
 	if err != nil {
 		return nil, err
 	}
-	if len(settings.Keys()) == 0 {
+	if len(settings) == 0 {
 		return nil, cmp.Or(skipped, errors.New("no settings in it"))
 	}
-	c := serverconf.Parse(settings.Get)
+	c := serverconf.Parse(settings)
 	faults := []error{skipped, c.Faults}
-	for _, key := range settings.Keys() {
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		faults = append(faults, serverconf.Misspelled(key))
 	}
 	c.Faults = errors.Join(faults...)

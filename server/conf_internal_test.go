@@ -15,9 +15,6 @@ import (
 	"muster/internal/serverconf"
 )
 
-func yes() *bool { b := true; return &b }
-func no() *bool  { b := false; return &b }
-
 func TestParseConf(t *testing.T) {
 	t.Parallel()
 	level := slog.LevelWarn
@@ -29,7 +26,6 @@ func TestParseConf(t *testing.T) {
 		"ours": {"provision = no\nidentity=web1.example.net\nbrokers = a:1, " +
 			"b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = " +
 			"warn\n", &serverconf.Conf{
-			Provision:            no(),
 			Identity:             "web1.example.net",
 			Brokers:              []string{"a:1", "b:2"},
 			FactsFile:            "/f",
@@ -40,14 +36,13 @@ func TestParseConf(t *testing.T) {
 		}},
 		"Choria's": {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = " +
 			"/f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &serverconf.Conf{
-			Provision:            yes(),
 			Brokers:              []string{"a:1"},
 			RegistrationFile:     "/r",
 			RegistrationInterval: 30 * time.Second,
 			LogLevel:             &level,
 		}},
 		"both names, one meaning": {"provision = true\nplugin.choria.server.provision = 1\n",
-			&serverconf.Conf{Provision: yes()}},
+			&serverconf.Conf{}},
 		"domain":                    {"srv_domain = example.net\n", &serverconf.Conf{SRVDomain: "example.net"}},
 		"domain and brokers":        {"srv_domain = example.net\nbrokers = a:1\n", nil},
 		"empty":                     {"", nil},

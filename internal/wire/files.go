@@ -37,7 +37,7 @@ func (f Files) Check() error {
 		if !ValidSettingKey(k) {
 			bad("setting %.140q: want 1 to %d of a-z, A-Z, 0-9, _, . and -", k, MaxSettingKey)
 		}
-		if !validValue(v) {
+		if CheckLine(v) != nil || strings.TrimSpace(v) != v {
 			bad("setting %q: its value has a line break, a control character, a blank at its end or invalid UTF-8", k)
 		}
 	}
@@ -82,14 +82,20 @@ func validText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, control)
 }
 
-func validValue(v string) bool {
-	if !utf8.ValidString(v) || strings.TrimSpace(v) != v {
-		return false
+// CheckLine returns why a text cannot be part of a line of server.conf, or nil. The error does not quote the text.
+func CheckLine(s string) error {
+	if !utf8.ValidString(s) {
+		return errors.New("invalid UTF-8")
 	}
-	for _, r := range v {
-		if r < 0x20 || r == 0x7f || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
-			return false
+	for _, r := range s {
+		switch {
+		case r < 0x20 || r == 0x7f:
+			return fmt.Errorf("control character %U", r)
+		case r == '\u0085' || r == '\u2028' || r == '\u2029':
+			return fmt.Errorf("line separator %U", r)
+		case r == '\ufeff':
+			return fmt.Errorf("byte order mark %U", r)
 		}
 	}
-	return true
+	return nil
 }

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +60,5 @@ func ConfigurationDigest(configuration map[string]string) string {
 		return ""
 	}
 	b, _ := wire.EncodeJSON(configuration) // cannot fail with strings
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(b))
 }

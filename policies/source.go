@@ -81,7 +81,10 @@ func readPath(p string, judge func(string) error) ([]source, error) {
 		return []source{one}, err
 	}
 	var all []source
-	err = walk(p, func(name string, _ fs.FileInfo) error {
+	err = walk(p, func(name string) error {
+		if !wanted(name) {
+			return nil
+		}
 		one, err := readFile(p, name, judge)
 		all = append(all, one)
 		return err
@@ -103,23 +106,18 @@ func readFile(root, name string, judge func(string) error) (source, error) {
 	return file, err
 }
 
-// walk visits everything below dir that has the name of a file to read. It follows no links to directories.
-func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
-	fsys := os.DirFS(dir)
-	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+// walk visits the files below dir that are not hidden. It follows no links to directories.
+func walk(dir string, visit func(name string) error) error {
+	return fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case name != "." && hidden(d.Name()) && d.IsDir():
 			return fs.SkipDir
-		case name == "." || hidden(d.Name()) || !wanted(name):
+		case d.IsDir() && !wanted(name) || hidden(d.Name()):
 			return nil
 		}
-		info, err := fs.Stat(fsys, name)
-		if err != nil {
-			return err
-		}
-		return visit(name, info)
+		return visit(name)
 	})
 }
 
@@ -127,16 +125,11 @@ func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 // under a wrong name. Documents (*.md) are expected there.
 func unread(paths []string) (lines []string) {
 	for _, p := range paths {
-		_ = fs.WalkDir(os.DirFS(p), ".", func(name string, d fs.DirEntry, err error) error { // read has had its errors
-			switch {
-			case err != nil || name == ".":
-				return nil
-			case hidden(d.Name()) && d.IsDir():
-				return fs.SkipDir
-			case d.IsDir() || hidden(d.Name()) || wanted(name) || path.Ext(name) == ".md":
-				return nil
+		_ = walk(p, func(name string) error { // read has had its errors
+			if !wanted(name) && path.Ext(name) != ".md" {
+				lines = append(lines, filepath.Join(p, name)+
+					" is not read: want *.rego, data.json, data.yaml or data.yml")
 			}
-			lines = append(lines, filepath.Join(p, name)+" is not read: want *.rego, data.json, data.yaml or data.yml")
 			return nil
 		})
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -60,19 +60,19 @@ func (e *Engine) follow(ctx context.Context, logged string) error {
 // stamps returns a text that changes with names, sizes or times of the files.
 func stamps(paths []string) string {
 	var b strings.Builder
-	stamp := func(name string, info fs.FileInfo) error {
-		fmt.Fprintf(&b, "%q %d %v %d\n", name, info.Size(), info.Mode(), info.ModTime().UnixNano())
-		return nil
+	stamp := func(at string) error {
+		info, err := os.Stat(at)
+		if err == nil {
+			fmt.Fprintf(&b, "%q %d %v %d\n", at, info.Size(), info.Mode(), info.ModTime().UnixNano())
+		}
+		return err
 	}
 	for _, p := range paths {
-		info, err := os.Stat(p)
-		switch {
-		case err == nil && info.IsDir():
-			err = walk(p, stamp)
-		case err == nil:
-			err = stamp(p, info)
+		err := stamp(p)
+		if err == nil {
+			err = walk(p, func(name string) error { return stamp(filepath.Join(p, name)) })
 		}
-		fmt.Fprintf(&b, "%q %v\n", p, err)
+		fmt.Fprintf(&b, "%q %v\n", p, err) // of a file, walk has an error
 	}
 	return b.String()
 }

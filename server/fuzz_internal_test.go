@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/server/trust"
 )
 
 // offered returns an honest reply for a node and what the node expects.
@@ -97,7 +96,7 @@ func FuzzCheckReply(f *testing.F) {
 			}
 			return
 		}
-		if o.creds.Leaf().DNSNames[0] != id || !trust.SamePublicKey(o.creds.Leaf().PublicKey, want.key.Public()) {
+		if o.creds.Leaf().DNSNames[0] != id || !wire.SamePublicKey(o.creds.Leaf().PublicKey, want.key.Public()) {
 			t.Fatalf("a certificate of %v", o.creds.Leaf().DNSNames)
 		}
 		seen := map[string]bool{}

@@ -39,7 +39,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 	if err != nil {
 		return nil, err
 	}
-	if st != nil && fresh && held != nil && trust.SamePublicKey(st.key.Public(), held.Public()) {
+	if st != nil && fresh && held != nil && wire.SamePublicKey(st.key.Public(), held.Public()) {
 		st = nil // left by an interrupted enrollment
 	}
 	switch {
@@ -142,5 +142,5 @@ func unreadableKey(err error, path string) error {
 
 func (s *sets) renewing(held crypto.Signer) bool {
 	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
-	return err == nil && !trust.SamePublicKey(key.Public(), held.Public())
+	return err == nil && !wire.SamePublicKey(key.Public(), held.Public())
 }

@@ -19,6 +19,12 @@ var ErrProof = errors.New("signature does not verify")
 // maxRSABytes equals package ca's limit for nodes.
 const maxRSABytes = 4096 / 8
 
+// SamePublicKey reports whether a and b are equal; keys of unknown types are not.
+func SamePublicKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && k.Equal(b)
+}
+
 // AppliedDigest is what the certificate's key signs to confirm an offer.
 func AppliedDigest(identity, serial, digest string) [sha256.Size]byte {
 	return sha256.Sum256([]byte("muster applied v1\n" + identity + "\n" + serial + "\n" + digest + "\n"))

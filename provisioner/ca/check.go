@@ -2,7 +2,6 @@ package ca
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rsa"
 	"crypto/x509"
 	"errors"
@@ -21,7 +20,7 @@ func (cfg *Config) check() []error {
 	if cfg.Issuing.KeyUsage&x509.KeyUsageCRLSign == 0 {
 		errs = append(errs, errors.New("issuing certificate may not sign CRLs (key usage cRLSign)"))
 	}
-	if !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
+	if !wire.SamePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
 	errs = append(errs, checkTrustDomain(cfg.TrustDomain))
@@ -89,8 +88,3 @@ func checkValid(part string, c *x509.Certificate, now time.Time) error {
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func samePublicKey(a, b crypto.PublicKey) bool {
-	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && k.Equal(b)
-}

@@ -58,7 +58,7 @@ func (cfg *Config) checkPrevious() []error {
 		if bytes.Equal(p.Issuing.SubjectKeyId, cfg.Issuing.SubjectKeyId) {
 			bad(errors.New("its issuing certificate has the present one's key"))
 		}
-		if p.Key != nil && !samePublicKey(p.Issuing.PublicKey, p.Key.Public()) {
+		if p.Key != nil && !wire.SamePublicKey(p.Issuing.PublicKey, p.Key.Public()) {
 			bad(errors.New("key does not belong to its issuing certificate"))
 		}
 		if !hasCross(p.Root, newer, cfg.Previous) {

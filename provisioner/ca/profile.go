@@ -28,18 +28,17 @@ var ErrRequest = errors.New("certificate cannot be issued as requested")
 // A profile is what certificates of a role may contain.
 type profile struct {
 	identity   bool // the name is an identity and becomes a DNS name
-	names      bool // may have further DNS names
-	addresses  bool // may have IP addresses
-	needsNames bool // must have a DNS name or an address
+	names      bool // may have further DNS names, and IP addresses
+	needsNames bool // must have one of them
 	serverAuth bool // always a TLS server
 	mayServe   bool // a TLS server on request
 }
 
 // Some provisioners serve operators over HTTPS.
 var profiles = map[wire.Role]profile{
-	wire.RoleNode:        {identity: true, names: true, addresses: true, mayServe: true},
-	wire.RoleBroker:      {names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true},
-	wire.RoleProvisioner: {names: true, addresses: true, mayServe: true},
+	wire.RoleNode:        {identity: true, names: true, mayServe: true},
+	wire.RoleBroker:      {names: true, needsNames: true, serverAuth: true, mayServe: true},
+	wire.RoleProvisioner: {names: true, mayServe: true},
 	wire.RoleOperator:    {},
 }
 
@@ -116,8 +115,8 @@ func (s *subject) addNames(p profile, r *Request) []error {
 	if p.identity {
 		s.dnsNames = append(s.dnsNames, r.Name)
 	}
-	if len(r.DNSNames) > 0 && !p.names {
-		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names", r.Role))
+	if len(r.DNSNames)+len(r.IPAddresses) > 0 && !p.names {
+		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names or IP addresses", r.Role))
 	}
 	for _, name := range r.DNSNames {
 		if _, err := wire.ParseIdentity(name); err != nil {
@@ -126,9 +125,6 @@ func (s *subject) addNames(p profile, r *Request) []error {
 		if !slices.Contains(s.dnsNames, name) {
 			s.dnsNames = append(s.dnsNames, name)
 		}
-	}
-	if len(r.IPAddresses) > 0 && !p.addresses {
-		errs = append(errs, fmt.Errorf("a certificate of role %s has no IP addresses", r.Role))
 	}
 	for _, ip := range r.IPAddresses {
 		if ip.To16() == nil || ip.IsUnspecified() || ip.IsMulticast() {

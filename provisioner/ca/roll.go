@@ -52,7 +52,7 @@ func Roll(cfg RollConfig) (*Rolled, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if !samePublicKey(cfg.Root.PublicKey, cfg.RootKey.Public()) {
+	if !wire.SamePublicKey(cfg.Root.PublicKey, cfg.RootKey.Public()) {
 		return nil, errors.New("roll authority over: the key is not the root certificate's")
 	}
 	name, n := Generation(cfg.Root)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,7 +43,7 @@ func Check(
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	leaf := chain[0]
-	if !SamePublicKey(leaf.PublicKey, key.Public()) {
+	if !wire.SamePublicKey(leaf.PublicKey, key.Public()) {
 		return nil, errors.New("certificate is for another key")
 	}
 	trustDomain, err := CheckNames(leaf, id)
@@ -108,17 +107,8 @@ func domainOf(leaf *x509.Certificate) string {
 	return ""
 }
 
-// SamePublicKey reports whether a and b are equal; keys of unknown types are not.
-func SamePublicKey(a, b crypto.PublicKey) bool {
-	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && k.Equal(b)
-}
-
 // fingerprint returns the lower-case hex SHA-256 of the DER, as in a token's pin.
-func fingerprint(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return hex.EncodeToString(sum[:])
-}
+func fingerprint(c *x509.Certificate) string { return fmt.Sprintf("%x", sha256.Sum256(c.Raw)) }
 
 func (c *Credentials) tls() tls.Certificate {
 	t := tls.Certificate{PrivateKey: c.Key, Leaf: c.Leaf()}

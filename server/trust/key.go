@@ -76,7 +76,7 @@ func RequestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !SamePublicKey(r.PublicKey, key.Public()):
+	case !wire.SamePublicKey(r.PublicKey, key.Public()):
 		return "", errors.New("a certificate request by another key")
 	case len(r.DNSNames) != 1:
 		return "", fmt.Errorf("a certificate request for %d names, want one", len(r.DNSNames))

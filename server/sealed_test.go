@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"crypto/ecdh"
+	"crypto/rand"
 	"crypto/x509"
 	"strings"
 	"testing"
@@ -16,7 +18,11 @@ import (
 // seal gives the fleet a seal key, and cfg a token with it.
 func (f *fleet) seal(cfg server.Config) server.Config {
 	f.tb.Helper()
-	key, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	key, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		f.tb.Fatal(err)
 	}

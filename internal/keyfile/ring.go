@@ -72,12 +72,6 @@ func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	return x, nil
 }
 
-// Remember sets a passphrase to try first. It keeps a copy.
-func (r *Ring) Remember(passphrase []byte) {
-	r.Forget()
-	r.secret = bytes.Clone(passphrase)
-}
-
 // Clone returns an independent ring with the same passphrase.
 func (r *Ring) Clone() *Ring {
 	clone := *r

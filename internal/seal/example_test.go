@@ -1,6 +1,8 @@
 package seal_test
 
 import (
+	"crypto/ecdh"
+	"crypto/rand"
 	"fmt"
 
 	"muster/internal/seal"
@@ -9,7 +11,8 @@ import (
 
 // A node and a provisioner exchange messages that cannot be read in between.
 func Example() {
-	private, _ := seal.GenerateKey()
+	key, _ := ecdh.X25519().GenerateKey(rand.Reader)
+	private, _ := seal.NewPrivateKey(key)
 	opener, _ := seal.NewOpener(private)
 
 	// The node has the public key from its token.

@@ -3,7 +3,6 @@ package seal
 import (
 	"crypto/ecdh"
 	"crypto/hpke"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -67,15 +66,6 @@ func NewPrivateKey(key *ecdh.PrivateKey) (*PrivateKey, error) {
 		public: PublicKey{[keyBytes]byte(key.PublicKey().Bytes())},
 		secret: func() hpke.PrivateKey { return k },
 	}, nil
-}
-
-// GenerateKey generates a key.
-func GenerateKey() (*PrivateKey, error) {
-	key, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate seal key: %w", err)
-	}
-	return NewPrivateKey(key)
 }
 
 // Public returns the public half.

@@ -2,6 +2,8 @@ package testbed
 
 import (
 	"bytes"
+	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -456,7 +458,11 @@ func TestOnlyTheSealKeyAnswers(t *testing.T) {
 	f := New(t, Options{})
 	p := f.Proxy()
 	f.Agent("web1.example.net", through(f, p))
-	key, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -454,7 +454,11 @@ func TestARefusedAgentNeverShowsItsToken(t *testing.T) {
 	t.Parallel()
 	f := New(t, hasty)
 	p := f.Proxy()
-	key, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"bytes"
+	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -143,7 +145,11 @@ func TestEnrollIsNotForNodes(t *testing.T) {
 
 func TestProvenSessionIsReported(t *testing.T) {
 	t.Parallel()
-	key, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package broker_test
 
 import (
+	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"strings"
@@ -16,7 +18,11 @@ import (
 func TestSealedTokensNameTheirSession(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	to, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		t.Fatal(err)
 	}

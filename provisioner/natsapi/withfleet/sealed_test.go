@@ -2,6 +2,8 @@ package natsapi_test
 
 import (
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -435,7 +437,11 @@ func TestBusyRepliesToSealedRequestsAreSealed(t *testing.T) {
 			t.Fatalf("request %d: %+v, %v, want busy for %s, sealed", i, r, err, id)
 		}
 	}
-	stranger, err := seal.GenerateKey()
+	x25519, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := seal.NewPrivateKey(x25519)
 	if err != nil {
 		t.Fatal(err)
 	}

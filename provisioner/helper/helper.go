@@ -44,7 +44,6 @@ import (
 	"time"
 
 	"muster/internal/limit"
-	"muster/internal/wire"
 )
 
 // Errors of [Helper.Configure].
@@ -181,18 +180,4 @@ func (h *Helper) acquire(ctx context.Context, source netip.Prefix) (done func(),
 		why = ErrTimeout
 	}
 	return nil, fmt.Errorf("%w: waiting for a free slot (%d running): %w", why, cap(h.slots), ctx.Err())
-}
-
-// checkFiles checks names of pushed policies, which become file names on the node.
-func checkFiles(f wire.Files) error {
-	for member, files := range map[string]map[string]string{"action_policies": f.ActionPolicies,
-		"opa_policies": f.OPAPolicies} {
-		for name := range files {
-			if !wire.ValidPolicyName(name) {
-				return fmt.Errorf("%s: name %.80q, want 1 to %d of A-Z a-z 0-9 _ . -, the first not a dot",
-					member, name, wire.MaxPolicyName)
-			}
-		}
-	}
-	return nil
 }

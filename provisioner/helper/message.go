@@ -140,9 +140,6 @@ func decode(b []byte) (*Response, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
-	if err := checkFiles(r.Files); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
-	}
 	return &r, nil
 }
 

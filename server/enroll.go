@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,7 +63,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 }
 
 func (a *agent) attemptFailed(ctx context.Context, message string, err error, wait time.Duration, attrs ...any) {
-	e := Event{Kind: EventFailed, Err: err, Elapsed: a.elapsed()}
+	e := Event{Kind: EventFailed, Err: err}
 	var refused link.Refusal
 	if errors.As(err, &refused) {
 		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
@@ -172,7 +171,7 @@ func (e *enroller) enrollAt(
 		e.cfg.Log.InfoContext(ctx, "confirmation postponed", "node", v.identity, "err", err)
 		return true, nil
 	}
-	e.provisioned(ctx, conn, v.identity, o.creds.Serial)
+	e.provisioned(ctx, v.identity, o.creds.Serial)
 	return true, nil
 }
 
@@ -208,12 +207,8 @@ func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signe
 }
 
 func keyHash(key crypto.Signer) string {
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return ""
-	}
-	sum := sha256.Sum256(spki)
-	return hex.EncodeToString(sum[:])
+	spki, _ := x509.MarshalPKIXPublicKey(key.Public()) // a key that made a certificate request
+	return fmt.Sprintf("%x", sha256.Sum256(spki))
 }
 
 // continuity signs a request for another key with the key in force; nil if there is none. This proves the identity of a
@@ -223,7 +218,7 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	if err != nil {
 		return nil, fmt.Errorf("continuity: %w", err)
 	}
-	if held == nil || trust.SamePublicKey(held.Public(), key.Public()) {
+	if held == nil || wire.SamePublicKey(held.Public(), key.Public()) {
 		return nil, nil
 	}
 	return wire.SignContinuity(held, r.ID, r.Identity, r.CSR)

@@ -17,13 +17,12 @@ type EventKind string
 
 // The kinds of events, and the fields that they set.
 const (
-	EventMode       EventKind = "mode"       // Mode was entered
-	EventRefused    EventKind = "refused"    // attempt refused: Code
-	EventFailed     EventKind = "failed"     // attempt or connection failed: Err
-	EventApplied    EventKind = "applied"    // new set in force: Serial, Elapsed
-	EventConfirmed  EventKind = "confirmed"  // confirmation on record: Serial, Elapsed
-	EventConnected  EventKind = "connected"  // connected to the fleet by mutual TLS: Serial, Broker
-	EventRegistered EventKind = "registered" // registration data published
+	EventMode      EventKind = "mode"      // Mode was entered
+	EventRefused   EventKind = "refused"   // attempt refused: Code
+	EventFailed    EventKind = "failed"    // attempt or connection failed: Err
+	EventApplied   EventKind = "applied"   // new set in force: Serial
+	EventConfirmed EventKind = "confirmed" // confirmation on record: Serial
+	EventConnected EventKind = "connected" // connected to the fleet by mutual TLS: Serial
 )
 
 // An Event reports a change to the program that runs the agent. The fleet gets CloudEvents.
@@ -33,10 +32,6 @@ type Event struct {
 	Code   wire.Code
 	Err    error
 	Serial string // of the certificate, lower-case hex
-	Broker string
-
-	// Elapsed is the time since the enrollment or renewal began; 0: none.
-	Elapsed time.Duration
 }
 
 func (a *agent) observe(e Event) {

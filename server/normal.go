@@ -90,7 +90,7 @@ func (m *member) serveConnection(ctx context.Context, conn *link.Conn) (again bo
 	defer conn.End()
 	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker,
 		"serial", m.creds.Serial)
-	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
+	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial})
 	m.saveClock(ctx)
 	return m.runConnection(ctx, conn)
 }
@@ -283,5 +283,4 @@ func (r *reports) register(ctx context.Context, conn *link.Conn) {
 		return
 	}
 	r.problems.solved(msgRegistration)
-	r.observe(Event{Kind: EventRegistered})
 }

@@ -55,7 +55,7 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Rep
 	}
 	a.cfg.Log.InfoContext(ctx, message, //nolint:sloglint // one of two literals
 		"node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed())
-	a.observe(Event{Kind: EventApplied, Serial: o.creds.Serial, Broker: conn.Broker, Elapsed: a.elapsed()})
+	a.observe(Event{Kind: EventApplied, Serial: o.creds.Serial})
 	return o, nil
 }
 

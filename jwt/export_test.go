@@ -1,11 +1,7 @@
 package jwt
 
 // CacheLen returns how many tokens v remembers.
-func CacheLen(v *Verifier) int {
-	v.cache.mu.Lock()
-	defer v.cache.mu.Unlock()
-	return len(v.cache.entries)
-}
+func CacheLen(v *Verifier) int { return v.cache.Len() }
 
 // CacheSize is how many tokens a verifier remembers.
 const CacheSize = cacheSize

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"muster/internal/limit"
 )
 
 // NotBeforeLeeway is how far a provisioner's clock may be behind that of the machine that signs tokens (RFC 7519
@@ -26,11 +28,17 @@ type VerifierConfig struct {
 	Now func() time.Time
 }
 
+// A hash: the time of a look-up must not reveal cached tokens.
+type cacheKey [sha256.Size]byte
+
+// Enough for ten fleets with a token per rack; most fleets share one token.
+const cacheSize = 1024
+
 // A Verifier authenticates tokens. It is safe for concurrent use.
 type Verifier struct {
 	signers []signer // read-only
 	now     func() time.Time
-	cache   *cache
+	cache   *limit.Cache[cacheKey, *Verified]
 }
 
 type signer struct {
@@ -45,7 +53,7 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	if len(cfg.Signers) == 0 {
 		errs = append(errs, errors.New("no signers"))
 	}
-	v := &Verifier{now: cfg.Now, cache: newCache()}
+	v := &Verifier{now: cfg.Now, cache: limit.NewCache[cacheKey, *Verified](cacheSize)}
 	names := make(map[SignerID]string)
 	for i, s := range cfg.Signers {
 		id, err := Fingerprint(s.Key)
@@ -87,13 +95,13 @@ func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
 	}
 	key := cacheKey(sha256.Sum256([]byte(text)))
-	found, ok := v.cache.get(key)
+	found, ok := v.cache.Get(key)
 	if !ok {
 		var err error
 		if found, err = v.authenticate(text, budget); err != nil {
 			return nil, err
 		}
-		v.cache.add(key, found)
+		v.cache.Put(key, found)
 	}
 	if err := found.checkTimes(v.now()); err != nil {
 		return nil, err

@@ -96,18 +96,6 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	return leftOut, true
 }
 
-// Left reports whether the bucket of key has a token. It takes none.
-func (k *Keyed[K]) Left(key K) bool {
-	if k == nil {
-		return true
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.rate.Now()
-	b := k.buckets[key]
-	return b == nil || b.TokensAt(now) >= 1
-}
-
 // Refund undoes one Allow.
 func (k *Keyed[K]) Refund(key K) {
 	if k == nil {
@@ -124,17 +112,6 @@ func (k *Keyed[K]) Refund(key K) {
 	if k.all != nil {
 		k.all.AllowN(now, -1)
 	}
-}
-
-// Len returns the number of buckets that are not full.
-func (k *Keyed[K]) Len() int {
-	if k == nil {
-		return 0
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.sweep(k.rate.Now())
-	return len(k.buckets)
 }
 
 // The caller holds mu.

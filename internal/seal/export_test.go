@@ -10,20 +10,18 @@ var (
 
 // SealUnpadded seals b without padding, as another program might.
 func (s *Session) SealUnpadded(purpose Purpose, b []byte) (*wire.Envelope, error) {
-	sealed, _, err := s.seal(purpose, append(make([]byte, saltBytes), b...))
-	return sealed, err
+	sealed, _ := s.seal(purpose, append(make([]byte, saltBytes), b...))
+	return sealed, nil
 }
 
 // Opener returns the opener for replies of r.
 func (r *ReplySealer) Opener() *ReplyOpener { return &ReplyOpener{r.x} }
 
-func (o *Opener) Remembered() int { return len(o.cache().secrets) }
-
-func (o *Opener) Forget() { clear(o.cache().secrets) }
+func (o *Opener) Remembered() int { return o.cache().Len() }
 
 func (o *Opener) Fill(n int) {
 	for i := range n {
-		o.cache().put(sessionID{byte(i), byte(i >> 8)}, make([]byte, secretBytes))
+		o.cache().Put(sessionID{byte(i), byte(i >> 8)}, [secretBytes]byte{})
 	}
 }
 

@@ -3,8 +3,19 @@ package seal
 import (
 	"fmt"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 )
+
+// cacheEntries sessions take about 1 MB.
+const cacheEntries = 8192
+
+// A sessionID is the key's id and the encapsulated key.
+type sessionID [idChars + encapsulatedBytes]byte
+
+// A cache has the secrets of sessions of which a message was opened. So to evict a session, a sender must compute a key
+// agreement. It has no pointers for the garbage collector to scan.
+type cache = limit.Cache[sessionID, [secretBytes]byte]
 
 // An Opener opens messages that were sealed to any of its keys. It is safe for concurrent use.
 type Opener struct {
@@ -18,7 +29,7 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key, want at least one", ErrKey)
 	}
-	c := &cache{secrets: make(map[sessionID][secretBytes]byte)}
+	c := limit.NewCache[sessionID, [secretBytes]byte](cacheEntries)
 	o := &Opener{keys: make(map[string]*PrivateKey, len(keys)), cache: func() *cache { return c }}
 	for _, k := range keys {
 		if o.keys[k.public.ID()] != nil {
@@ -59,13 +70,15 @@ func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err err
 	if k == nil {
 		return nil, nil, fmt.Errorf("%w: %.40q", ErrUnknownKey, key)
 	}
-	id, cache := newSessionID(key, enc), o.cache()
-	if b, ok := cache.get(id); ok {
-		return newSecret(b), func() {}, nil
+	var id sessionID
+	copy(id[copy(id[:], key):], enc)
+	cache := o.cache()
+	if b, ok := cache.Get(id); ok {
+		return newSecret(b[:]), func() {}, nil
 	}
 	b, err := k.session(enc)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrOpen, err)
 	}
-	return newSecret(b), func() { cache.put(id, b) }, nil
+	return newSecret(b), func() { cache.Put(id, [secretBytes]byte(b)) }, nil
 }

@@ -19,12 +19,8 @@ func newExchange(replies secret, ct []byte) exchange {
 	return exchange{replies, slices.Clone(ct[len(ct)-tagBytes:])}
 }
 
-func (x exchange) cipher(salt []byte) (*aead, error) {
-	b, err := x.replies(replyLabel, salt, keyBytesGCM+nonceBytesGCM)
-	if err != nil {
-		return nil, err
-	}
-	return newAEAD(b)
+func (x exchange) cipher(salt []byte) *aead {
+	return newAEAD(x.replies(replyLabel, salt, keyBytesGCM+nonceBytesGCM))
 }
 
 // A ReplySealer encrypts replies to one request. It is safe for concurrent use.
@@ -38,14 +34,9 @@ func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	}
 	frame := newFrame(len(plaintext))
 	salt, body := frame[:saltBytes], frame[saltBytes:] // body is encrypted in place
-	if _, err := rand.Read(salt); err != nil {
-		return nil, fmt.Errorf("seal reply: %w", err)
-	}
+	_, _ = rand.Read(salt)                             // never fails (Go 1.24)
 	pad(body, plaintext)
-	c, err := r.x.cipher(salt)
-	if err != nil {
-		return nil, fmt.Errorf("seal reply: %w", err)
-	}
+	c := r.x.cipher(salt)
 	return c.Seal(salt, c.nonce, body, r.x.aad), nil
 }
 
@@ -57,11 +48,7 @@ func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
 	if err := checkFrame("reply", frame, maxFrameBytes); err != nil {
 		return nil, err
 	}
-	c, err := r.x.cipher(frame[:saltBytes])
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOpen, err)
-	}
-	return c.open(frame, r.x.aad)
+	return r.x.cipher(frame[:saltBytes]).open(frame, r.x.aad)
 }
 
 func checkFrame(what string, frame []byte, limit int) error {

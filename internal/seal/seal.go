@@ -45,7 +45,8 @@ func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *Repl
 	}
 	frame := newFrame(len(plaintext))
 	pad(frame[saltBytes:], plaintext)
-	return s.seal(purpose, frame)
+	e, reply := s.seal(purpose, frame)
+	return e, reply, nil
 }
 
 func newFrame(n int) []byte {
@@ -54,15 +55,10 @@ func newFrame(n int) []byte {
 }
 
 // seal encrypts in place.
-func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener, error) {
+func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener) {
 	salt, body := frame[:saltBytes], frame[saltBytes:]
-	if _, err := rand.Read(salt); err != nil {
-		return nil, nil, fmt.Errorf("seal: %w", err)
-	}
-	c, replies, err := s.secret.message(purpose, salt)
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal: %w", err)
-	}
+	_, _ = rand.Read(salt) // never fails (Go 1.24)
+	c, replies := s.secret.message(purpose, salt)
 	ct := c.Seal(salt, c.nonce, body, nil)
 	e := &wire.Envelope{
 		Version:      wire.Version,
@@ -71,5 +67,5 @@ func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpe
 		Encapsulated: s.enc,
 		Ciphertext:   ct,
 	}
-	return e, &ReplyOpener{newExchange(replies, ct)}, nil
+	return e, &ReplyOpener{newExchange(replies, ct)}
 }

@@ -36,12 +36,13 @@ func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 }
 
 // A secret derives further secrets from 32 bytes. It is a function, because fmt would print other types.
-type secret func(label string, context []byte, length int) ([]byte, error)
+type secret func(label string, context []byte, length int) []byte
 
 // newSecret needs uniformly random bytes.
 func newSecret(b []byte) secret {
-	return func(label string, context []byte, length int) ([]byte, error) {
-		return hkdf.Expand(sha256.New, b, label+string(context), length)
+	return func(label string, context []byte, length int) []byte {
+		derived, _ := hkdf.Expand(sha256.New, b, label+string(context), length) // fails above 8,160 bytes only
+		return derived
 	}
 }
 
@@ -52,33 +53,20 @@ type aead struct {
 }
 
 // newAEAD takes key and nonce from the beginning of b.
-func newAEAD(b []byte) (*aead, error) {
-	block, err := aes.NewCipher(b[:keyBytesGCM])
-	if err != nil {
-		return nil, err
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	return &aead{gcm, b[keyBytesGCM : keyBytesGCM+nonceBytesGCM]}, nil
+func newAEAD(b []byte) *aead {
+	block, _ := aes.NewCipher(b[:keyBytesGCM]) // its size is right
+	gcm, _ := cipher.NewGCM(block)             // fails for other sizes of blocks only
+	return &aead{gcm, b[keyBytesGCM : keyBytesGCM+nonceBytesGCM]}
 }
 
-func (s secret) message(purpose Purpose, salt []byte) (*aead, secret, error) {
-	b, err := s(string(purpose), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := newAEAD(b)
-	return c, newSecret(b[keyBytesGCM+nonceBytesGCM:]), err
+func (s secret) message(purpose Purpose, salt []byte) (*aead, secret) {
+	b := s(string(purpose), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
+	return newAEAD(b), newSecret(b[keyBytesGCM+nonceBytesGCM:])
 }
 
 // open opens a ciphertext whose length has been checked.
 func (s secret) open(purpose Purpose, ct []byte) ([]byte, exchange, error) {
-	c, replies, err := s.message(purpose, ct[:saltBytes])
-	if err != nil {
-		return nil, exchange{}, fmt.Errorf("%w: %w", ErrOpen, err)
-	}
+	c, replies := s.message(purpose, ct[:saltBytes])
 	plaintext, err := c.open(ct, nil)
 	if err != nil {
 		return nil, exchange{}, err
@@ -155,9 +143,9 @@ func (s *Session) Token() string { return s.token }
 func (s *Session) Name() string { return SessionName(s.enc) }
 
 // Prove returns CONNECT's sig, the proof over the broker's nonce. It is a nats.SignatureHandler.
-func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce) }
+func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce), nil }
 
-func (s secret) proof(nonce []byte) ([]byte, error) { return s(proofLabel, nonce, proofBytes) }
+func (s secret) proof(nonce []byte) []byte { return s(proofLabel, nonce, proofBytes) }
 
 // SessionName returns the encapsulated key in base64url. If [Opener.OpenToken] has admitted a connection with this
 // name, it belongs to the node that made the session.

@@ -62,7 +62,8 @@ type Config struct {
 
 // An Authority issues certificates. It is safe for concurrent use if its key is.
 type Authority struct {
-	cfg         Config // read-only
+	cfg         Config     // read-only
+	all         []Previous // the present authority, then the previous ones; read-only
 	fingerprint string
 	layout      *layout // nil if there is no fast path
 	constrained bool    // has name constraints
@@ -81,13 +82,14 @@ func New(cfg Config) (*Authority, error) {
 		return nil, fmt.Errorf("certificate authority: %w", err)
 	}
 
-	cfg.Previous = slices.Clone(cfg.Previous)
+	present := Previous{Root: cfg.Root, Issuing: cfg.Issuing, Key: cfg.Key}
 	a := &Authority{
 		cfg:         cfg,
+		all:         append([]Previous{present}, cfg.Previous...),
 		fingerprint: certificateFingerprint(cfg.Root.Raw),
 		constrained: hasConstraints(cfg.Root) || hasConstraints(cfg.Issuing),
-		trust:       cfg.newTrust(),
 	}
+	a.trust = newTrust(a.all)
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
 		a.layout = newLayout(cfg.Issuing)
 	}
@@ -109,7 +111,7 @@ func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 // Chain returns what a TLS peer presents: leaf and issuing certificate. After the present issuing certificate follow
 // cross certificates.
 func (a *Authority) Chain(leafDER []byte) string {
-	if len(a.cfg.Previous) > 0 {
+	if len(a.all) > 1 {
 		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
 			if c := a.issuerOf(leaf); c != nil && c != a.cfg.Issuing {
 				return encodePEM(leafDER) + encodePEM(c.Raw)

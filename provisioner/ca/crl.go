@@ -41,7 +41,7 @@ func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 // newest first.
 func (a *Authority) CRLIssuers() []string {
 	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
-	for _, p := range a.cfg.Previous {
+	for _, p := range a.all[1:] {
 		expired := now.After(p.Root.NotAfter) || now.After(p.Issuing.NotAfter)
 		if id := keyID(p.Issuing); p.Key != nil && !expired && !slices.Contains(ids, id) {
 			ids = append(ids, id)
@@ -52,10 +52,7 @@ func (a *Authority) CRLIssuers() []string {
 
 // crlSigner returns nil if the issuer's key is not configured.
 func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) {
-	if issuer == a.IssuerKeyID() {
-		return a.cfg.Issuing, a.cfg.Key
-	}
-	for _, p := range a.cfg.Previous {
+	for _, p := range a.all {
 		if p.Key != nil && keyID(p.Issuing) == issuer {
 			return p.Issuing, p.Key
 		}

@@ -20,7 +20,7 @@ type CertificateInfo struct {
 
 // Certificates describes the certificates of the authority and of the previous ones, as [Describe] does.
 func (a *Authority) Certificates() []CertificateInfo {
-	return Describe(Previous{Root: a.cfg.Root, Issuing: a.cfg.Issuing}, a.cfg.Previous)
+	return Describe(a.all[0], a.all[1:])
 }
 
 // Describe describes the certificates of the present authority, and then those of the previous ones. They are not

@@ -86,7 +86,7 @@ func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Prev
 	return false
 }
 
-func (cfg *Config) newTrust() trust {
+func newTrust(all []Previous) trust {
 	t := trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	var roots, cross, chain strings.Builder
 	seen := map[string]bool{}
@@ -96,10 +96,7 @@ func (cfg *Config) newTrust() trust {
 			b.WriteString(text)
 		}
 	}
-	t.roots.AddCert(cfg.Root)
-	t.intermediates.AddCert(cfg.Issuing)
-	add(&roots, cfg.Root)
-	for _, p := range cfg.Previous {
+	for _, p := range all {
 		t.roots.AddCert(p.Root)
 		t.intermediates.AddCert(p.Issuing)
 		add(&roots, p.Root)
@@ -108,8 +105,8 @@ func (cfg *Config) newTrust() trust {
 		}
 	}
 	seen = map[string]bool{}
-	add(&chain, cfg.Issuing)
-	for _, p := range cfg.Previous {
+	add(&chain, all[0].Issuing)
+	for _, p := range all {
 		for _, c := range p.Cross {
 			if bytes.Equal(c.RawIssuer, p.Root.RawSubject) {
 				add(&chain, c)
@@ -133,15 +130,10 @@ func (a *Authority) IssuerOf(leafDER []byte) string {
 }
 
 func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
-	is := func(c *x509.Certificate) bool {
-		return bytes.Equal(leaf.AuthorityKeyId, c.SubjectKeyId) && bytes.Equal(leaf.RawIssuer, c.RawSubject)
-	}
-	if is(a.cfg.Issuing) {
-		return a.cfg.Issuing
-	}
-	for _, p := range a.cfg.Previous {
-		if is(p.Issuing) {
-			return p.Issuing
+	for _, p := range a.all {
+		c := p.Issuing
+		if bytes.Equal(leaf.AuthorityKeyId, c.SubjectKeyId) && bytes.Equal(leaf.RawIssuer, c.RawSubject) {
+			return c
 		}
 	}
 	return nil
@@ -150,7 +142,7 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 // PreviousFingerprints returns fingerprints of previous roots. A store may still be bound to one.
 func (a *Authority) PreviousFingerprints() []string {
 	var all []string
-	for _, p := range a.cfg.Previous {
+	for _, p := range a.all[1:] {
 		if f := certificateFingerprint(p.Root.Raw); f != a.fingerprint && !slices.Contains(all, f) {
 			all = append(all, f)
 		}

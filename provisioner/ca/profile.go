@@ -116,7 +116,7 @@ func (s *subject) addNames(p profile, r *Request) []error {
 		s.dnsNames = append(s.dnsNames, r.Name)
 	}
 	if len(r.DNSNames)+len(r.IPAddresses) > 0 && !p.names {
-		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names or IP addresses", r.Role))
+		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names and no IP addresses", r.Role))
 	}
 	for _, name := range r.DNSNames {
 		if _, err := wire.ParseIdentity(name); err != nil {

@@ -77,7 +77,7 @@ func TestHelperAnswers(t *testing.T) {
 		"a setting that brings another": {read + `printf %s '{"configuration":{"role":"web\nprovision = true"}}'`,
 			wire.CodeConfigurationFailed, "role"},
 		"a policy outside its directory": {read +
-			`echo '{"configuration":{"role":"web"},"opa_policies":{"../x":"y"}}'`, wire.CodeHelperFailed, ""},
+			`echo '{"configuration":{"role":"web"},"opa_policies":{"../x":"y"}}'`, wire.CodeConfigurationFailed, "../x"},
 		"more than a node can be sent": {read +
 			`printf '{"configuration":{"role":"'; head -c 300000 /dev/zero | tr '\0' 'x'; echo '"}}'`,
 			wire.CodeConfigurationFailed, ""},

@@ -245,7 +245,7 @@ func appendStruct(b []byte, v reflect.Value) ([]byte, error) {
 	for i := range members {
 		m := &members[i]
 		field := v.FieldByIndex(m.index)
-		if m.omitEmpty && empty(field) || m.omitZero && zero(field) {
+		if m.omitEmpty && empty(field) || m.omitZero && field.IsZero() {
 			continue
 		}
 		if len(b) > begin {
@@ -264,13 +264,6 @@ func empty(v reflect.Value) bool {
 		return v.Len() == 0
 	case reflect.Struct, reflect.Array:
 		return false
-	}
-	return v.IsZero()
-}
-
-func zero(v reflect.Value) bool {
-	if at, ok := reflect.TypeAssert[time.Time](v); ok {
-		return at.IsZero()
 	}
 	return v.IsZero()
 }

@@ -104,13 +104,12 @@ type output struct {
 	ActionPolicies map[string]*string `json:"action_policies"`
 	OPAPolicies    map[string]*string `json:"opa_policies"`
 
-	// Must be empty: muster issues certificates itself.
-	Key          json.RawMessage `json:"key"`
-	Certificate  json.RawMessage `json:"certificate"`
-	CA           json.RawMessage `json:"ca"`
-	SSLDir       json.RawMessage `json:"ssldir"`
-	ServerClaims json.RawMessage `json:"server_claims"`
-	Upgrade      json.RawMessage `json:"upgrade"`
+	Key          empty `json:"key"`
+	Certificate  empty `json:"certificate"`
+	CA           empty `json:"ca"`
+	SSLDir       empty `json:"ssldir"`
+	ServerClaims empty `json:"server_claims"`
+	Upgrade      empty `json:"upgrade"`
 }
 
 // decode keeps values out of errors, since they may be secrets.
@@ -125,13 +124,6 @@ func decode(b []byte) (*Response, error) {
 	if err := wire.DecodeStrict(b, &out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
-	for member, value := range map[string]json.RawMessage{"key": out.Key, "certificate": out.Certificate,
-		"ca": out.CA, "ssldir": out.SSLDir, "server_claims": out.ServerClaims, "upgrade": out.Upgrade} {
-		if !isEmpty(value) {
-			return nil, fmt.Errorf("%w: member %q must be empty: muster issues certificates itself and upgrades "+
-				"nothing", ErrOutput, member)
-		}
-	}
 	r := Response{Defer: out.Defer, Shutdown: out.Shutdown, Msg: out.Msg}
 	var errs [3]error
 	r.Files.Configuration, errs[0] = stringMap("configuration", out.Configuration)
@@ -143,17 +135,20 @@ func decode(b []byte) (*Response, error) {
 	return &r, nil
 }
 
-func isEmpty(v json.RawMessage) bool {
+// empty is a member of Choria's that must be empty.
+type empty struct{}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (*empty) UnmarshalJSON(text []byte) error {
 	var b bytes.Buffer
-	if len(v) == 0 || json.Compact(&b, v) != nil {
-		return true
+	if err := json.Compact(&b, text); err != nil {
+		return err
 	}
 	switch b.String() {
 	case `null`, `""`, `{}`, `[]`, `false`, `0`:
-		return true
-	default:
-		return false
+		return nil
 	}
+	return errors.New("must be empty: muster issues certificates itself and upgrades nothing")
 }
 
 func stringMap(member string, from map[string]*string) (map[string]string, error) {

@@ -9,12 +9,11 @@ import (
 )
 
 type advised struct {
-	err    error
+	error
 	remedy string
 }
 
-func (a *advised) Error() string { return a.err.Error() }
-func (a *advised) Unwrap() error { return a.err }
+func (a *advised) Unwrap() error { return a.error }
 
 // New returns err with a remedy of one clause; an empty remedy adds none.
 func New(err error, remedy string) error { return &advised{err, remedy} }

@@ -30,12 +30,11 @@ func (r Refusal) Error() string { return string(r.Code) + ": " + wire.MeaningOf(
 func (r Refusal) Remedy() string { return wire.MeaningOf(r.Code).Remedy }
 
 type withWait struct {
-	err  error
+	error
 	wait time.Duration
 }
 
-func (e *withWait) Error() string { return e.err.Error() }
-func (e *withWait) Unwrap() error { return e.err }
+func (e *withWait) Unwrap() error { return e.error }
 
 // WithWait returns err with a minimum wait before the next attempt.
 func WithWait(err error, wait time.Duration) error { return &withWait{err, wait} }

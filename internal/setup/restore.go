@@ -74,7 +74,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	dir, inside := cfg.StoreDir(), cfg.Broker.URL == ""
 	owner := inputfile.OwnerOf(cfg.DataDir)
 	if err := inputfile.Safe(r.File, owner); errors.Is(err, inputfile.ErrUnsafe) { // it makes operators
-		return nil, err
+		return nil, fmt.Errorf("%w; better restore a copy that only you could change", err)
 	}
 	// Check the whole file before changing anything.
 	r.Step("checking", -1)

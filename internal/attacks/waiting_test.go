@@ -116,7 +116,7 @@ func (tg *target) shares() (names map[string]bool, counts map[string]int) {
 
 // TestFloodsHideNoPendingNode has holders of tokens ask for made-up names, from one address and from many. A node that
 // is told to wait for an approval is on the list, each address and each token gets its share of the list, and a node
-// from another address, with another token, is listed, approved and enrolled.
+// from another address, with another token, is listed, approved and enrolled. An alarm says that a share is used up.
 func TestFloodsHideNoPendingNode(t *testing.T) {
 	t.Parallel()
 	tg := install(t)
@@ -180,6 +180,7 @@ func TestFloodsHideNoPendingNode(t *testing.T) {
 		t.Logf("%s: %d told to wait, %d listed, %d bytes of log", tt.name, len(fl.told), len(listed),
 			len(tg.p.output())-printed)
 	}
+	tg.p.waitFor("code=pending_full")
 	if !strings.Contains(tg.p.output(), "left_out=") {
 		t.Error("the log does not say what it left out")
 	}

@@ -25,12 +25,16 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 // AlarmNodesFaulty means that connected nodes report what keeps them from renewing.
 const AlarmNodesFaulty wire.Code = "nodes_faulty"
 
+// AlarmPendingFull means that nodes wait for an approval without being on the pending list.
+const AlarmPendingFull wire.Code = "pending_full"
+
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
-	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, wire.CodePaused,
+	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, AlarmPendingFull,
+	wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -47,6 +51,8 @@ var alarmRemedies = map[wire.Code]string{
 		"entry",
 	AlarmNodesFaulty: "`muster node list --faulty --sort expires -o wide` shows nodes and causes; " +
 		"`muster-server doctor` on the machine shows what to do",
+	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
+		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +
 		"by key; `muster token unfreeze` sets the uses that a limited token has left",
 }

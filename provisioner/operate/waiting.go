@@ -87,6 +87,9 @@ func (k *Keys) over(ctx context.Context, w *waiting.Key, few bool) (bool, error)
 // Count returns the length of the pending list.
 func (k *Keys) Count() int { return k.provisioner.Pending().Len() }
 
+// Full returns why a node that asked lately got no place on the pending list, or nil.
+func (k *Keys) Full() error { return k.provisioner.Pending().Full() }
+
 // Rejected returns the rejections in force, oldest first.
 func (k *Keys) Rejected() []*orders.Answer { return k.logs.Answers.Rejected() }
 

@@ -62,6 +62,8 @@ type List struct {
 	keys    map[Holder]*keyState // guarded by mu
 	sources map[netip.Prefix]int // guarded by mu: number of keys
 	tokens  map[jwt.TokenID]int  // guarded by mu: number of keys
+	full    error                // guarded by mu: why the last refused key got no place
+	fullAt  time.Time            // guarded by mu: of the last such request
 }
 
 // A keyState is an entry, or one that is being written.
@@ -107,6 +109,7 @@ func (ws *List) Note(ctx context.Context, w *Key, later bool, finish func()) (ag
 	again = retryAfter(len(ws.keys))
 	s, err := ws.enter(w)
 	if err != nil {
+		ws.full, ws.fullAt = err, now
 		ws.mu.Unlock()
 		return MaxRetry, false, err
 	}
@@ -207,6 +210,17 @@ func (ws *List) Update(w *Key) {
 		}
 	}
 	w.Gone = ws.now().Sub(w.LastAsked) >= GoneAfter
+}
+
+// Full returns why a node that asked in the last minute is not on the list, or nil. Such a node is in no list, and asks
+// again within MaxRetry.
+func (ws *List) Full() error {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.now().Sub(ws.fullAt).Abs() >= time.Minute {
+		return nil
+	}
+	return ws.full
 }
 
 // Len returns the number of keys on the list.

@@ -22,10 +22,13 @@ const (
 	allSources = 20
 
 	// Reports of refusals, per source; allReports is the limit of all, in limits of one. A report is an event of 500
-	// bytes and a line in the log: at ten a second, the events of two days are kept.
+	// bytes and a line in the log: at eleven a second, with firstReports, the events of two days are kept.
 	reportsPerSecond = 2
 	reportsAtOnce    = 100
 	allReports       = 5
+
+	// Sources that get a report each minute even if a few sources use up allReports, so that no flood hides them all.
+	firstReports = 60
 )
 
 // A Budget bounds failed checks, and reports about refusals, by source address ([limit.Source]). It is
@@ -33,6 +36,7 @@ const (
 type Budget struct {
 	checks  *limit.Keyed[netip.Prefix]
 	reports *limit.Keyed[netip.Prefix]
+	firsts  *limit.Keyed[netip.Prefix]
 }
 
 // NewBudget returns a Budget of that many failed checks a second per source; 0 means no limit.
@@ -43,6 +47,12 @@ func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 		All:       allReports,
 		Now:       now,
 	})}
+	b.firsts = limit.NewKeyed[netip.Prefix](limit.Rate{
+		PerSecond: 1 / time.Minute.Seconds(),
+		Burst:     1,
+		All:       firstReports,
+		Now:       now,
+	})
 	if checksPerSecond > 0 {
 		b.checks = limit.NewKeyed[netip.Prefix](limit.Rate{
 			PerSecond: float64(checksPerSecond),
@@ -77,7 +87,11 @@ func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 
 // Report returns whether to report a refused attempt, and how many were left out.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
-	return b.reports.Take(limit.Source(source))
+	key := limit.Source(source)
+	if leftOut, ok = b.reports.Take(key); !ok {
+		ok = b.firsts.Allow(key)
+	}
+	return leftOut, ok
 }
 
 // shouldReport bounds the reports about refused requests: by node if its key is on record, else by address, since token

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -30,5 +31,18 @@ func TestABudgetIsPerSource(t *testing.T) {
 	}
 	if n := spend("192.0.2.1"); n != 7 {
 		t.Errorf("%d checks after 7 that were right", n)
+	}
+}
+
+func TestAFewSourcesDoNotTakeAllReports(t *testing.T) {
+	t.Parallel()
+	b := NewBudget(50, func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) })
+	for i := range 10_000 {
+		b.Report(fmt.Sprintf("192.0.2.%d", i%20))
+	}
+	for source, want := range map[string]bool{"192.0.2.1": false, "198.51.100.1": true, "2001:db8::1": true} {
+		if _, ok := b.Report(source); ok != want {
+			t.Errorf("a refusal from %s is reported: %v, want %v", source, ok, want)
+		}
 	}
 }

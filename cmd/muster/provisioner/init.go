@@ -122,6 +122,9 @@ func (s *initFlags) next() string {
 		return verb.Quoted(filepath.Join(append([]string{s.dir}, parts...)...))
 	}
 	node := "web1." + s.TrustDomain
+	if wire.CheckReserved(wire.Identity(node)) != nil { // as with --host localhost
+		node = "web1.example.net"
+	}
 	var b strings.Builder
 	b.WriteString(path() + " is ready.\n\n")
 	run := "Run the provisioner:\n\n  muster provisioner run --config " + path("provisioner.yaml") + "\n\n"

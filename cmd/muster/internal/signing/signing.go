@@ -127,6 +127,10 @@ func certificatePin(path string) (string, error) {
 	if !cert.IsCA {
 		return "", fmt.Errorf("%s: the certificate of %q is not that of an authority", path, cert.Subject.CommonName)
 	}
+	if cert.CheckSignatureFrom(cert) != nil { // no node would accept any authority
+		return "", fmt.Errorf("%s: %q is not self-signed, and nodes pin the root: give that, such as ca/root.pem", path,
+			cert.Subject.CommonName)
+	}
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:]), nil
 }

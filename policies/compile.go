@@ -21,13 +21,14 @@ const packagePath = "data.muster.enroll"
 
 // A policy is a compiled set of files. It is read-only.
 type policy struct {
-	digest string                 // of modules and data
-	files  string                 // digest of all files
-	query  rego.PreparedEvalQuery // see [decisionQuery]
-	input  *selection             // what it reads
-	root   map[string]any         // data
-	store  storage.Store          // the same
-	tests  map[string]*ast.Module // with modules, parsed
+	digest  string                 // of modules and data
+	files   string                 // digest of all files
+	query   rego.PreparedEvalQuery // see [decisionQuery]
+	input   *selection             // what it reads
+	root    map[string]any         // data
+	store   storage.Store          // the same
+	schemas *ast.SchemaSet         // of input and data
+	tests   map[string]*ast.Module // with modules, parsed
 
 	// warnings name what does not prevent the use of the policy, but may be a mistake.
 	warnings []string
@@ -65,6 +66,10 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	if len(errs) > 0 {
 		return nil, invalid(errs)
 	}
+
+	p.schemas = inputSchema()
+	types := typeData(root, p.tests, p.schemas)
+	p.tests[""], modules[""] = types, types
 
 	notRead := unread(cfg.Paths)
 	c := p.compiler(ctx)
@@ -155,7 +160,8 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 		WithStrict(true).
 		WithEnablePrintStatements(true).
 		WithCapabilities(capabilities()).
-		WithSchemas(inputSchema()).
+		WithSchemas(p.schemas).
+		WithUseTypeCheckAnnotations(true).
 		WithStageAfterID(ast.StageSetRuleTree, checkReferences(p.root)).
 		WithPathConflictsCheck(func(path []string) (found bool, err error) {
 			err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"muster/internal/wire"
 )
 
 // members are the rules of data.muster.enroll that make a decision. Other rules are the policy's own helpers.
@@ -132,6 +134,11 @@ func (c *Certificate) decode(v ast.Value) error {
 			c.TTL, err = parseTTL(value.Value)
 		case "dns_names":
 			err = texts(&c.DNSNames, value.Value)
+			for i, name := range c.DNSNames { // as facts and people write it
+				c.DNSNames[i] = wire.FoldName(name)
+			}
+			slices.Sort(c.DNSNames)
+			c.DNSNames = slices.Compact(c.DNSNames)
 		case "ip_addresses":
 			err = texts(&c.IPAddresses, value.Value)
 		case "server_auth":

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/wire"
 )
 
@@ -120,11 +121,18 @@ type Provisioner struct {
 	Version string `json:"version"`
 }
 
-// ParseInput decodes an input that was recorded or written by hand. Missing members are those of a new node. An unknown
-// member is an error.
+// ParseInput decodes an input in JSON or YAML that was recorded or written by hand. Missing members are those of a new
+// node. An unknown member is an error.
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
-	if err := wire.DecodeStrict(b, in); err != nil {
+	var err error
+	if text := bytes.TrimSpace(b); len(text) > 0 && text[0] != '{' {
+		b, err = conffile.ToJSON(text)
+	}
+	if err == nil {
+		err = wire.DecodeStrict(b, in)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("input: %w", err)
 	}
 	if in.Identity == "" {

@@ -92,7 +92,9 @@ func parseFacts(b []byte, file string) (json.RawMessage, error) {
 	}
 	var err error
 	if b[0] != '{' || strings.HasSuffix(file, ".yaml") || strings.HasSuffix(file, ".yml") {
-		if b, err = conffile.ToJSON(b); err != nil {
+		if b, err = conffile.ToJSON(b); errors.Is(err, conffile.ErrEmpty) {
+			return nil, err
+		} else if err != nil {
 			return nil, fmt.Errorf("neither JSON nor YAML: %w", link.OneLine(err))
 		}
 	}

@@ -2,12 +2,16 @@ package conffile
 
 import (
 	"encoding/json"
+	"errors"
 
 	"go.yaml.in/yaml/v3"
 )
 
+// ErrEmpty means that a file has no value.
+var ErrEmpty = errors.New("has nothing but comments, or null")
+
 // ToJSON returns one YAML document as JSON. Keys become texts, and times stay as they are written. Duplicate keys are
-// errors.
+// errors, and a document without a value, such as one of comments alone, is [ErrEmpty].
 func ToJSON(b []byte) ([]byte, error) {
 	if err := CheckYAML(b); err != nil { // also aliases that grow without bound
 		return nil, err
@@ -20,6 +24,9 @@ func ToJSON(b []byte) ([]byte, error) {
 	var v any
 	if err := document.Decode(&v); err != nil {
 		return nil, err
+	}
+	if v == nil {
+		return nil, ErrEmpty
 	}
 	return json.Marshal(v)
 }

@@ -25,7 +25,7 @@ func TestToJSON(t *testing.T) {
 		"a: &x {b: 1}\nc: {<<: *x}\n":    `{"a":{"b":1},"c":{"b":1}}`,
 		"[a]: 1\n":                       "",
 		"a: 1\n---\nb: 2\n":              "",
-		"# nothing\n":                    "null",
+		"# nothing\n":                    "",
 		"a: &a [*a]\n":                   "",
 	} {
 		got, err := conffile.ToJSON([]byte(in))

@@ -2,6 +2,7 @@ package conffile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -87,13 +88,36 @@ var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type (.+)$`)
 func explainUnknown(text string, known map[string][]string) string {
 	m := unknownKey.FindStringSubmatch(text)
 	if m == nil {
-		return text
+		return wrongType.ReplaceAllStringFunc(text, explainType)
 	}
 	said := fmt.Sprintf("unknown key %q", m[1])
 	if meant := nearest.Word(m[1], known[m[2]], 2); meant != "" {
 		said += fmt.Sprintf(": did you mean %q?", meant)
 	}
 	return strings.TrimSuffix(text, m[0]) + said
+}
+
+// wrongType matches the message about a value of another type, which names a Go type.
+var wrongType = regexp.MustCompile("(?s)cannot unmarshal !!(\\w+)( `.*`)? into (.+)$")
+
+// explainType says what a value is, and what is wanted.
+func explainType(text string) string {
+	const plain, list, keys, number, boolean = "a text", "a list", "keys with values, as in `name: value`", "a number",
+		"true or false"
+	m := wrongType.FindStringSubmatch(text)
+	have := map[string]string{"str": plain, "seq": list, "map": keys, "int": number, "float": number, "bool": boolean}
+	want := keys
+	switch kind := strings.TrimRight(m[3], "0123456789"); {
+	case strings.HasPrefix(kind, "[]"):
+		want = list
+	case kind == "string":
+		want = plain
+	case kind == "bool":
+		want = boolean
+	case kind == "int", kind == "uint", kind == "float":
+		want = number + " in range"
+	}
+	return fmt.Sprintf("is %s%s, want %s", cmp.Or(have[m[1]], m[1]), m[2], want)
 }
 
 // keysOf collects the keys of all structs in t, by type.

@@ -2,15 +2,17 @@ package inputfile
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 // assignment matches `NAME=value` and `name: value`, as a value stands in shell, environment and YAML files. Only names
-// of secrets and tokens count: a password may have the same form.
-var assignment = regexp.MustCompile(
-	`(?i)^(?:export\s+)?[a-z0-9_.-]*(?:secret|token|jwt|pass|pwd|psk|key|seed|credential)[a-z0-9_.-]*\s*([=:])\s*\S`)
+// of secrets and tokens count, and any name behind `export`: a password may have the same form.
+var assignment = regexp.MustCompile(`(?i)^(?:export\s+\w+|` +
+	`[a-z0-9_.-]*(?:secret|token|jwt|pass|pwd|psk|key|seed|credential)[a-z0-9_.-]*)\s*([=:])\s*\S`)
 
 // ReadLine is [Line] of a file of at most limit bytes.
 func ReadLine(path string, from Source, limit int64, want string) (string, error) {
@@ -65,12 +67,21 @@ func notLine(lines []string, comments int) string {
 	} else if found != nil || lines[0] == "---" {
 		return "is YAML, or has a name and a colon in front of the value"
 	}
-	first, last := text[0], text[len(text)-1]
 	switch {
+	case json.Valid([]byte(text)) && text[0] == '{':
+		return "is JSON"
 	case len(lines) > 1:
 		return fmt.Sprintf("has %d lines", len(lines))
-	case len(text) > 1 && first == last && strings.IndexByte("\"'`", first) >= 0:
+	case quoted.MatchString(text):
 		return "is in quotes"
+	case strings.IndexFunc(text, invisible) >= 0:
+		return "has an invisible character, as web pages and chats add"
 	}
 	return ""
 }
+
+// quoted matches a text in quotes, straight or as word processors write them.
+var quoted = regexp.MustCompile("^(\".*\"|'.*'|`.*`|[“”„].*[“”]|[‘’‚].*[‘’])$")
+
+// invisible reports whether r has no width: people see and type the text without it.
+func invisible(r rune) bool { return unicode.Is(unicode.Cf, r) }

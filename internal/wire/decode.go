@@ -128,6 +128,9 @@ func (d *decoder) fast(v reflect.Value) *jsonError {
 	}
 	literal := d.scanner.value()
 	if !json.Valid(literal) {
+		if len(bytes.TrimSpace(d.text)) == 0 {
+			return &jsonError{text: "empty"}
+		}
 		return d.errorHere("invalid value")
 	}
 	if !v.IsValid() {

@@ -135,7 +135,7 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 		e.Sites = append(e.Sites, site)
 	}
 	for _, text := range n.Identities {
-		p, err := wire.ParsePattern(text)
+		p, err := wire.ParseNamePattern(text)
 		if err != nil {
 			errs = append(errs, err)
 		}

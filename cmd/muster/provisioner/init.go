@@ -73,6 +73,10 @@ func (s *initFlags) check() error {
 		_, domain, _ := strings.Cut(s.Name, ".")
 		s.TrustDomain = cmp.Or(domain, s.Name)
 	}
+	s.TrustDomain = wire.FoldName(s.TrustDomain)
+	for i, name := range s.BrokerNames {
+		s.BrokerNames[i] = wire.FoldName(name)
+	}
 	err := s.Check()
 	if s.keys.PassphraseFile != "" && !s.encrypt {
 		err = errors.Join(err, errors.New("--passphrase-file without --encrypt-keys"))

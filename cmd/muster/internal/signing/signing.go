@@ -145,8 +145,11 @@ func readSealKey(given string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := strings.TrimSpace(string(b))
-	if block, _ := pem.Decode(b); block != nil {
+	var text string
+	block, _ := pem.Decode(b)
+	if block == nil {
+		text, err = inputfile.Line(b, given, "a public key")
+	} else {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
 			return "", fmt.Errorf("%s: a private key, which only provisioners need; "+
 				"give the public key, such as the seal.pub that init made", given)
@@ -158,6 +161,9 @@ func readSealKey(given string) (string, error) {
 				"such as the seal.pub that init made", given)
 		}
 		text = base64.RawURLEncoding.EncodeToString(key.Bytes())
+	}
+	if err != nil {
+		return "", err
 	}
 	key, err := seal.ParsePublicKey(text)
 	if err != nil {

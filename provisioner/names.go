@@ -59,6 +59,10 @@ func (a *attempt) checkForeign(ctx context.Context, name wire.Identity) error {
 	if err == nil && (other == nil || other.State == StateRetired) || a.record.certifies(name) {
 		return nil
 	}
+	return errForeign(name)
+}
+
+func errForeign(name wire.Identity) error {
 	return fmt.Errorf("dns_names: %s is the identity of another node", name)
 }
 

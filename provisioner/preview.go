@@ -77,6 +77,9 @@ type Preview struct {
 	// MaxTTL is that of [ca.Config].
 	MaxTTL time.Duration
 
+	// Record returns the record of a node, nil without one. Nil: names of other nodes are not refused.
+	Record func(context.Context, wire.Identity) (*Record, error)
+
 	// Reserved is that of [Config]. Nil: only names that no installation issues are refused.
 	Reserved func(name string, token *jwt.Verified) error
 }
@@ -91,8 +94,16 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if err != nil {
 		return wire.Files{}, err
 	}
-	if err := p.checkNames(id, in, &d.Certificate); err != nil {
+	claims := jwt.Claims{Brokers: strings.Join(in.Token.URLs, ","), SRVDomain: in.Token.SRVDomain}
+	token := &jwt.Verified{Claims: claims}
+	if err := p.reserved(string(id), token); err != nil && in.Node.Reason != string(ReasonRenew) {
+		return wire.Files{}, refuse(in.Identity, wire.CodeIdentityReserved, err)
+	}
+	if err := checkAdded(id, &d.Certificate, token, p.reserved); err != nil {
 		return wire.Files{}, refuse(in.Identity, wire.CodeCertificateFailed, err)
+	}
+	if err := p.checkForeign(ctx, id, d.Certificate.DNSNames); err != nil {
+		return wire.Files{}, err
 	}
 	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate), p.MaxTTL); err != nil {
 		return wire.Files{}, refuse(in.Identity, issueCode(err), err)
@@ -108,10 +119,34 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	return filesOf(ctx, p.Configurator, d, Subject{Input: in, CSRDER: csr})
 }
 
-func (p *Preview) checkNames(id wire.Identity, in *policies.Input, c *policies.Certificate) error {
-	if p.Reserved == nil {
-		return c.Check()
+// reserved judges the name or the address of a node.
+func (p *Preview) reserved(host string, token *jwt.Verified) error {
+	if p.Reserved != nil {
+		return p.Reserved(host, token)
 	}
-	claims := jwt.Claims{Brokers: strings.Join(in.Token.URLs, ","), SRVDomain: in.Token.SRVDomain}
-	return checkAdded(id, c, &jwt.Verified{Claims: claims}, p.Reserved)
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	return wire.CheckReserved(wire.Identity(host))
+}
+
+// checkForeign refuses the identities of other nodes, unless the node on record has the name already.
+func (p *Preview) checkForeign(ctx context.Context, id wire.Identity, names []string) error {
+	if p.Record == nil || len(names) == 0 {
+		return nil
+	}
+	own, err := p.Record(ctx, id)
+	for _, name := range names {
+		if err != nil {
+			return err
+		}
+		if name == string(id) || own.certifies(wire.Identity(name)) {
+			continue
+		}
+		var other *Record
+		if other, err = p.Record(ctx, wire.Identity(name)); other != nil && other.State != StateRetired {
+			return refuse(string(id), wire.CodeCertificateFailed, errForeign(wire.Identity(name)))
+		}
+	}
+	return err
 }

@@ -144,6 +144,46 @@ func TestPreviewsFindWhatEnrollmentRefuses(t *testing.T) {
 	})
 }
 
+// TestPreviewsJudgeNames has the names that enrollment refuses because of the installation: reserved identities, and
+// identities of other nodes.
+func TestPreviewsJudgeNames(t *testing.T) {
+	t.Parallel()
+	const policy = "package muster.enroll\n\ndefault allow := true\n\nconfiguration := {\"motd\": \"x\"}\n\n" +
+		"certificate := {\"dns_names\": [\"WEB1.example.net\"]} if input.identity == \"web2.example.net\"\n"
+	const says = "web1.example.net is the identity of another node"
+	f := testbed.New(t, testbed.Options{Policy: policy})
+	shadowed := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.ShadowPolicy = filepath.Join(f.Dir, "policy") }})
+	f.Enroll(f.Node("web1.example.net"))
+	shadowed.Enroll(shadowed.Node("web1.example.net"))
+	if f.Refused(f.Node("web2.example.net")) != wire.CodeCertificateFailed {
+		t.Errorf("enrolled with the name of another node: %s", f.Cause("web2.example.net"))
+	}
+	shadowed.Enroll(shadowed.Node("web2.example.net"))
+	shadowed.Eventually("the shadow policy differs", func() bool {
+		return slices.ContainsFunc(shadowed.Events(), func(e events.Event) bool {
+			return e.Type == events.ShadowDiffers && strings.Contains(e.Cause, says)
+		})
+	})
+	evals := func(says string, of ...string) bool {
+		out, _ := command(t, append([]string{"policy", "eval", filepath.Join(f.Dir, "policy"), "--config",
+			filepath.Join(f.Dir, "provisioner.yaml")}, of...)...).CombinedOutput()
+		return strings.Contains(string(out), says)
+	}
+	f.Eventually("eval knows the other node", func() bool { return evals(says, "--node", "web2.example.net") })
+	for input, says := range map[string]string{
+		`{"identity": "localhost"}`:                                             "identity_reserved",
+		`{"identity": "broker.fleet.test"}`:                                     "identity_reserved: broker.fleet.test is a name",
+		`{"identity": "x.example.net", "token": {"urls": ["x.example.net:1"]}}`: "identity_reserved",
+		`{"identity": "broker.fleet.test", "node": {"reason": "renew"}}`:        "Verdict: allow",
+		`{"identity": "x.example.net"}`:                                         "Verdict: allow",
+	} {
+		f.Write("input.json", input)
+		if !evals(says, "--input", filepath.Join(f.Dir, "input.json")) {
+			t.Errorf("eval of %s does not say %q", input, says)
+		}
+	}
+}
+
 // TestEachVerbSaysTheSameOfAPolicy has the findings that need no request: a misspelled rule, a file that is not read, a
 // configuration that no node can use; and what the policy prints.
 func TestEachVerbSaysTheSameOfAPolicy(t *testing.T) {

@@ -131,6 +131,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		inHand: new(atomic.Int64),
 		failed: make(chan error, 1),
 	}
+	parts.preview.Record = d.record
 	if d.reports, err = newReports(d.base); err != nil {
 		return nil, err
 	}
@@ -495,6 +496,15 @@ func (d *Daemon) Provisioner(life context.Context,
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return d.provisionerOn(ctx, life, cfg)
+}
+
+func (d *Daemon) record(ctx context.Context, id wire.Identity) (*provisioner.Record, error) {
+	s := d.Store()
+	if s == nil {
+		return nil, errNotOpen
+	}
+	r, _, err := s.Record(ctx, id)
+	return r, err
 }
 
 func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Store) (provisioner.Config, error) {

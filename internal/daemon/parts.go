@@ -34,6 +34,7 @@ type parts struct {
 	brokerKeys   broker.Keys // only of external brokers
 	policy       *policies.Engine
 	shadow       *policies.Engine // may be nil
+	preview      *provisioner.Preview
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
 	helper       *helper.Helper           // the configurator, or nil
@@ -90,8 +91,8 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
-	preview := previewOf(cfg, p.configurator, p.reserved)
-	engine := policies.Config{Paths: []string{cfg.Policy}, Judge: cfg.judge, Log: opts.Log, Follow: preview.Follow}
+	p.preview = previewOf(cfg, p.configurator, p.reserved)
+	engine := policies.Config{Paths: []string{cfg.Policy}, Judge: cfg.judge, Log: opts.Log, Follow: p.preview.Follow}
 	p.policy, err = policies.Load(engine)
 	add("policy", err)
 	if cfg.ShadowPolicy != "" {

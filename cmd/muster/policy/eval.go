@@ -76,6 +76,9 @@ func (v *eval) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if client, err := v.Client(); v.node != "" && err == nil {
+		preview = withRecords(preview, client)
+	}
 	engine, err := load(v.policy, preview) //nolint:contextcheck // tests of policies are bounded
 	if err != nil && v.node != "" {
 		return err // no need to ask the provisioner

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net/http"
 	"os"
 	"time"
 
@@ -15,9 +17,11 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/daemon"
+	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
@@ -72,10 +76,27 @@ var policyOnly = &provisioner.Preview{PolicyOnly: true, MaxTTL: ca.DefaultMaxTTL
 // helper.
 func previewOf(config string, runHelper bool) (*provisioner.Preview, error) {
 	preview, err := daemon.LoadPreview(config, runHelper)
-	if err != nil && config == verb.DefaultConfig {
-		return policyOnly, nil
+	if err == nil || config != verb.DefaultConfig {
+		return preview, err
 	}
-	return preview, err
+	if _, missing := os.Stat(config); !errors.Is(missing, fs.ErrNotExist) {
+		verb.Say("warning: limits, template and reserved names of the provisioner do not count: %v", err)
+	}
+	return policyOnly, nil
+}
+
+// withRecords is preview that asks the provisioner for the records of nodes.
+func withRecords(preview *provisioner.Preview, client *httpapi.Client) *provisioner.Preview {
+	asking := *preview
+	asking.Record = func(ctx context.Context, id wire.Identity) (*provisioner.Record, error) {
+		var node fleet.Report
+		err := client.Do(ctx, http.MethodGet, "/v1/nodes/"+string(id), nil, &node)
+		if p := (*httpapi.Problem)(nil); errors.As(err, &p) && p.Status == http.StatusNotFound {
+			return nil, nil
+		}
+		return node.Record, err
+	}
+	return &asking
 }
 
 func warn(lines []string) {

@@ -55,6 +55,9 @@ func (v *replay) run(ctx context.Context) error {
 	if misconfigured != nil {
 		return misconfigured
 	}
+	if unreachable == nil {
+		preview = withRecords(preview, client)
+	}
 	next, unusable := load(v.policy, preview) //nolint:contextcheck // tests of policies are bounded
 	if err := errors.Join(unusable, unreachable); err != nil {
 		return err

@@ -97,6 +97,10 @@ func TestInputJSON(t *testing.T) {
 func TestParseInput(t *testing.T) {
 	t.Parallel()
 	in, err := policies.ParseInput([]byte(`{"identity":"web1.example.net","facts":{"role":"web"}}`))
+	fromYAML, _ := policies.ParseInput([]byte("identity: web1.example.net\nfacts: {role: web}\n"))
+	if in == nil || fromYAML == nil || fromYAML.Identity != in.Identity || string(fromYAML.Facts) != string(in.Facts) {
+		t.Errorf("ParseInput of YAML = %+v, want %+v", fromYAML, in)
+	}
 	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 ||
 		in.CSR.CommonName != in.Identity {
 		t.Errorf("ParseInput = %+v, %v", in, err)

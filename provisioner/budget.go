@@ -27,7 +27,7 @@ const (
 	reportsAtOnce    = 100
 	allReports       = 5
 
-	// Sources that get a report each minute even if a few sources use up allReports, so that no flood hides them all.
+	// Sources that get a report each minute even if a few use up allReports.
 	firstReports = 60
 )
 

@@ -280,7 +280,7 @@ type Accepted struct {
 // A Refusal answers a refused request.
 type Refusal struct {
 	Code       Code   `json:"code"`
-	Message    string `json:"message"` // [Meaning].Public; agents use their own, since a refusal may be forged
+	Message    string `json:"message"` // [Meaning].Public
 	Remedy     string `json:"remedy,omitempty"`
 	RetryAfter int64  `json:"retry_after_ms,omitempty"` // 0: the node decides
 	Versions   []int  `json:"versions,omitempty"`       // supported, if the version was refused

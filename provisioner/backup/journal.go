@@ -197,8 +197,8 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 	return j.write(unknown...)
 }
 
-// check fails the journal for good if the file is not the one that was written: a line in another file is lost with
-// it. The next start writes what is missing. The caller holds mu.
+// check fails the journal for good if the file was moved or cut. The next start writes what it lacks. The caller holds
+// mu.
 func (j *Journal) check() error {
 	if j.failed != nil {
 		return j.failed
@@ -246,8 +246,7 @@ func (j *Journal) write(lines ...any) error {
 	return nil
 }
 
-// Err checks the file, and returns the first error of a write or check, or nil. Repeat it: a replaced file is noticed
-// here.
+// Err checks the file, and returns the first error of a write or check, or nil.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

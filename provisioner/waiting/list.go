@@ -212,8 +212,7 @@ func (ws *List) Update(w *Key) {
 	w.Gone = ws.now().Sub(w.LastAsked) >= GoneAfter
 }
 
-// Full returns why a node that asked in the last minute is not on the list, or nil. Such a node is in no list, and asks
-// again within MaxRetry.
+// Full returns why a node that asked in the last minute is not on the list, or nil.
 func (ws *List) Full() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

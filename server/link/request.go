@@ -13,8 +13,7 @@ import (
 	"muster/server/advice"
 )
 
-// A Refusal is a provisioner's refusal as an error. Its words are those of its code in this agent, since no signature
-// protects a plain refusal on the network: words of a stranger in the log would be taken for the fleet's advice.
+// A Refusal is a provisioner's refusal as an error, in the agent's own words: a plain one may be forged.
 type Refusal struct{ *wire.Refusal }
 
 // A Reply is a reply with what proves it.

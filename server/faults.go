@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ type health struct {
 func (h *health) check(ctx context.Context) {
 	if now := time.Now(); !now.Before(h.nextProbe) {
 		h.nextProbe = now.Add(probeEvery * h.cfg.WatchInterval)
-		err := h.sets.dir.Writable()
+		err := cmp.Or(h.sets.dir.Writable(), adviseOccupied(h.sets.dir.Check()))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // reported as lost files
 		}
@@ -128,6 +129,32 @@ func (m *member) damage(v *inspection) error {
 	}
 	return advice.New(why, "correct the file; the agent stays in the fleet with what it read before, "+
 		"until it is started again")
+}
+
+// tryBrokers returns why a connected agent does not move to the brokers that a person wrote into server.conf: none
+// admits it. It tries them once for each version of the files, and again each minute.
+func (m *member) tryBrokers(ctx context.Context, v *inspection) error {
+	if v.mode != ModeNormal || v.creds.Serial != m.creds.Serial {
+		return nil
+	}
+	urls, srv := v.fleetBrokers()
+	was, wasSRV := m.fleetBrokers()
+	pushed, err := m.sets.pending() // a set is confirmed over its own brokers
+	if pushed != nil || err != nil || srv == wasSRV && slices.Equal(urls, was) {
+		return nil
+	}
+	if v.watched.seen == m.tried.seen && time.Now().Before(m.nextTry) {
+		return m.unreached
+	}
+	conn, err := m.connectFleet(ctx, v)
+	if err == nil {
+		conn.End()
+		return nil
+	}
+	m.tried, m.nextTry = v.watched, time.Now().Add(probeEvery*m.cfg.WatchInterval)
+	m.unreached = advice.New(fmt.Errorf("brokers of server.conf: %w", err),
+		"correct brokers in server.conf; the agent stays connected to its present broker as long as that is there")
+	return m.unreached
 }
 
 // clockFault is about a machine's clock that is beyond the end of a certificate that the broker still admits.

@@ -71,6 +71,24 @@ func TestAConnectedAgentReportsWhatKeepsItFromRenewing(t *testing.T) {
 			},
 			[]string{"files: ", "provision = true and provision = false"},
 		},
+		"brokers of server.conf that nothing serves": {
+			func(t *testing.T, b *broken) { writeFile(t, b.cfg.ConfFile, "brokers = 127.0.0.1:1\n") },
+			func(t *testing.T, b *broken) { writeFile(t, b.cfg.ConfFile, "brokers = "+b.f.url()+"\n") },
+			[]string{"files: brokers of server.conf: ", "127.0.0.1:1"},
+		},
+		"directory open to other users": {
+			func(t *testing.T, b *broken) { chmod(t, b.cfg.SSLDir, 0o777) },
+			func(t *testing.T, b *broken) { chmod(t, b.cfg.SSLDir, 0o700) },
+			[]string{"files: ", "mode 0777 lets other users change it"},
+		},
+		"a directory where a link belongs": {
+			func(t *testing.T, b *broken) {
+				remove(t, filepath.Join(b.cfg.SSLDir, "policies"))
+				writeFile(t, filepath.Join(b.cfg.SSLDir, "policies", "my.policy"), "")
+			},
+			func(t *testing.T, b *broken) { _ = os.RemoveAll(filepath.Join(b.cfg.SSLDir, "policies")) },
+			[]string{"disk: ", "policies: cannot be replaced: it is a directory"},
+		},
 		"key exposed": {
 			func(t *testing.T, b *broken) { chmod(t, b.key(), 0o644) },
 			func(t *testing.T, b *broken) { chmod(t, b.key(), 0o600) },

@@ -23,6 +23,8 @@ func TestASlipInServerConfTakesNoMachineOutOfItsFleet(t *testing.T) {
 		"interval without a number": {"registration_interval = often", "registration_interval"},
 		"provision is neither":      {"provision = maybe", "provision"},
 		"malformed identity":        {"identity = web_1!", "identity"},
+		"Latin-1 in a comment":      {"# f\xfcr Rack 4", "UTF-8"},
+		"Latin-1 in a value":        {"motd = gr\xfc\xdf dich", "UTF-8"},
 		"no equals sign":            {"log_level debug", "want `key = value`"},
 		"key given twice":           {"facts_file = /a\nfacts_file = /b", "given twice"},
 		"misspelled brokers":        {"brokerz = a:1", `did you mean "brokers"`},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"muster/server/orders"
@@ -32,6 +33,11 @@ type member struct {
 	renewal   *renewal
 	commands  *commands
 	health    *health
+
+	// Of tryBrokers.
+	tried     watched
+	nextTry   time.Time
+	unreached error
 }
 
 // serve stays connected to the fleet until ctx is done or the agent has to read its files again. The error is a
@@ -109,10 +115,13 @@ func (m *member) saveClock(ctx context.Context) {
 // A faulty policy may name brokers that do not exist. So that a fleet is not lost, connect tries the token's brokers
 // with the certificate, and orders a reconfiguration, if no broker of the set was reached within RefusedLimit.
 func (m *member) connect(ctx context.Context) (*link.Conn, error) {
-	conn, err := m.connectFleet(ctx, m.inspection)
 	c, now := &m.state.contact, time.Now()
+	if urls, srv := m.fleetBrokers(); c.srv != srv || !slices.Equal(c.urls, urls) {
+		*c = contact{urls: urls, srv: srv}
+	}
+	conn, err := m.connectFleet(ctx, m.inspection)
 	if err == nil {
-		*c = contact{reached: true}
+		*c = contact{urls: c.urls, srv: c.srv, reached: true}
 		m.problems.solved(msgTokenBroker)
 		return conn, nil
 	}
@@ -229,13 +238,13 @@ func (m *member) changed(ctx context.Context, connected bool) bool {
 		m.report(ctx, slog.LevelError, faultClock, msgClock, expired)
 	}
 	if !changed && (connected || expired == nil) {
-		m.report(ctx, slog.LevelError, faultFiles, msgFiles, nil)
+		m.report(ctx, slog.LevelError, faultFiles, msgFiles, m.sets.checkSafe())
 		m.renewal.repair = false
 		return false
 	}
 	v, err := m.state.inspect()
 	if connected && err == nil {
-		err = m.damage(v)
+		err = cmp.Or(m.damage(v), m.tryBrokers(ctx, v))
 	}
 	m.report(ctx, slog.LevelError, faultFiles, msgFiles, err)
 	return err == nil && (v.mode != ModeNormal || changed)

@@ -37,6 +37,9 @@ type state struct {
 }
 
 type contact struct {
+	urls []string // the brokers that the rest is about
+	srv  string
+
 	reached   bool      // a broker has admitted the node
 	unreached time.Time // time of the first failed attempt; zero: none failed since the last connection
 	refused   time.Time // time since which every attempt was refused; zero: none

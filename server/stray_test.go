@@ -54,3 +54,19 @@ func TestANodeWithWrongBrokersIsReconfigured(t *testing.T) {
 		t.Errorf("%d enroll requests, want the first alone: no token is shown", n)
 	}
 }
+
+// A person writes such brokers while the broker is away.
+func TestANodeWithWrongBrokersOfAPersonIsReconfigured(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 100 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	f.stop()
+	writeFile(t, cfg.ConfFile, "brokers = 127.0.0.1:1\n")
+	a.await(server.EventFailed, 1)
+	f.start()
+	f.awaitLog("configured brokers never reached", "correct the brokers")
+	a.await(server.EventConfirmed, 2)
+}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"muster/internal/inputfile"
 	"muster/internal/wire"
@@ -69,7 +68,7 @@ func ReadSettings(b []byte) (settings map[string]string, skipped, err error) {
 	if marked && !ended {
 		return nil, nil, fmt.Errorf("%w: the file is cut short after line %d", ErrSettings, number)
 	}
-	if !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 { // as after a power failure
+	if bytes.IndexByte(b, 0) >= 0 { // as after a power failure
 		return nil, nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
 	}
 	return settings, errors.Join(errs...), nil

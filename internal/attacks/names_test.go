@@ -369,6 +369,17 @@ func TestAuthoritiesAreTriedAtTheStart(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+	// The provisioner's name says nothing about the nodes'.
+	const name = "\nname: broker.attacks.test\n"
+	for other, domains := range map[string][]string{
+		"\nname: broker\n":            {"attacks.test", "localhost"},
+		"\nname: broker.infra.test\n": {"attacks.test", "localhost"},
+	} {
+		tg.resign(func(c *x509.Certificate) { c.PermittedDNSDomains = domains }, ec)
+		tg.edit("provisioner.yaml", name, other)
+		tg.must("provisioner", "run", "--validate")
+		tg.edit("provisioner.yaml", other, name)
+	}
 	tg.resign(func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"other.test"} }, ec)
 	tg.run()
 	if status := tg.p.exit(); status != 78 {
@@ -396,8 +407,8 @@ func TestAuthoritiesAreTriedAtTheStart(t *testing.T) {
 func certify(t *testing.T, key crypto.Signer, life time.Duration) string {
 	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "second"}, NotBefore: time.Now().Add(-time.Minute),
-		NotAfter: time.Now().Add(life), DNSNames: []string{"localhost"},
+		SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "second"},
+		NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().Add(life), DNSNames: []string{"localhost"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -419,9 +430,19 @@ func TestWhatEndsSoonIsSaid(t *testing.T) {
 	// Within max_lifetime, 90 days; and more than 30 days ahead.
 	tg.resign(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(60 * day) }, key)
 	tg.write("second.pem", certify(t, key, 10*day))
-	tg.edit("provisioner.yaml", "    - file: signer.pem\n", "    - file: signer.pem\n    - file: second.pem\n")
+	third, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tg.write("third.pem", certify(t, third, -day))
+	tg.write("api.pem", certify(t, key, 10*day))
+	tg.edit("provisioner.yaml", "names: [localhost]\n  addresses: [127.0.0.1]\n",
+		"certificate: api.pem\n  key: ca/issuing-key.pem\n")
+	tg.edit("provisioner.yaml", "    - file: signer.pem\n",
+		"    - file: signer.pem\n    - file: second.pem\n    - file: third.pem\n      name: third\n")
 	files := []string{`the issuing certificate "constrained" of the present authority ends at`,
-		`the certificate of signer "second" ends at`}
+		`the certificate of signer "second" ends at`, `the certificate of signer "third" ended at`,
+		"the certificate of the API, "}
 	out := tg.must("provisioner", "run", "--validate")
 	for _, line := range files {
 		if !strings.Contains(out, line) {
@@ -467,7 +488,7 @@ func TestWhatEndsSoonIsSaid(t *testing.T) {
 	said := func(want []string) func() bool {
 		return func() bool {
 			lines := strings.Join(standing(), "\n")
-			return strings.Count(lines, " ends at ") == len(want) &&
+			return strings.Count(lines, " ends at ")+strings.Count(lines, " ended at ") == len(want) &&
 				!slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(lines, w) })
 		}
 	}

@@ -3,7 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +43,7 @@ func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
 		Version:  r.opts.Version,
 		Site:     r.parts.site,
 		URL:      r.APIURL(),
+		Reserved: slices.Sorted(maps.Keys(r.parts.reserved.names)),
 		Since:    r.since,
 		Features: status{r.Daemon}.features(ctx),
 		Alarms:   r.alarms.Standing(),

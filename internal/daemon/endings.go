@@ -35,11 +35,12 @@ func (e *endings) add(within time.Duration, from, to time.Time, what, remedy str
 }
 
 // EndsSoon returns a line for each authority that ends sooner than its certificates would, and for each signer,
-// operator's certificate and token in use that ends within 30 days. Nil: there is none. Before the daemon serves, only
-// files are known.
+// operator's certificate, token in use and certificate of the API that ends within 30 days, or signer that has ended.
+// Nil: there is none. Before the daemon serves, only files are known.
 func (b *base) EndsSoon() error {
 	e := &endings{now: b.opts.Now()}
 	e.addAuthorities(b.parts.authority, time.Duration(b.cfg.Certificates.MaxLifetime))
+	e.addAPI(b.parts.api)
 	if p := b.Operator(); p != nil {
 		e.addStored(p)
 	} else {
@@ -66,7 +67,22 @@ func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 	}
 }
 
+// addAPI is about a certificate of another authority. Short ones are renewed by other programs in their last third.
+func (e *endings) addAPI(a *api) {
+	if a == nil || a.own != nil {
+		return
+	}
+	if leaf, err := a.leaf(); err == nil { // else a fault of the API
+		e.add(min(endsSoon, leaf.NotAfter.Sub(leaf.NotBefore)/6), leaf.NotBefore, leaf.NotAfter,
+			"the certificate of the API, "+a.path+",", "replace the file and "+a.key+"; they are read for each connection")
+	}
+}
+
 func (e *endings) addSigner(name string, from, to time.Time) {
+	if !to.IsZero() && !e.now.Before(to) {
+		e.lines = append(e.lines, fmt.Sprintf("the certificate of signer %q ended at %s, and its tokens are refused: "+
+			"accept a newer certificate of its key, or remove the signer", name, to.UTC().Format(time.RFC3339)))
+	}
 	e.add(endsSoon, from, to, fmt.Sprintf("the certificate of signer %q", name),
 		"add another signer and sign the tokens in use anew; `muster signer add` says how")
 }

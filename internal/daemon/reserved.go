@@ -126,7 +126,9 @@ func (r *reserved) checkName(id wire.Identity) error {
 func (r *reserved) setPeers(all []*fleet.HeardComponent, brokers []string) {
 	peers := make(map[string]bool)
 	for _, c := range all {
-		peers[c.Name], peers[hostOf(strings.TrimPrefix(c.URL, "https://"))] = true, true
+		for _, host := range c.Reserved {
+			peers[host] = true
+		}
 	}
 	for _, b := range brokers {
 		peers[hostOf(b)] = true

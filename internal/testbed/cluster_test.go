@@ -33,7 +33,9 @@ func TestAClusterEnrolls(t *testing.T) {
 	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
-	f.AddProvisioner("second.fleet.test")
+	f.AddProvisioner("second.fleet.test", func(_ *testbed.Provisioner, c *daemon.Config) {
+		c.API.Listen, c.API.Names = "127.0.0.1:0", []string{"api.fleet.test", "console.fleet.test"}
+	})
 	agents := []*testbed.Agent{f.Agent("plain.example.net", f.Token(nil)),
 		f.Agent("sealed.example.net", f.Token(f.Seal))}
 	f.WaitProvisioned(agents...)
@@ -66,11 +68,13 @@ func TestAClusterEnrolls(t *testing.T) {
 	if kept.IsClosed() {
 		t.Error("another node was dropped as well")
 	}
-	f.Eventually("the other provisioner's name is reserved", func() bool {
-		_, err := f.Daemon().Orders().AllowList.Add(f.Context(), "second.fleet.test", 0, false,
-			trust.Cause{By: "test", Why: "a node like any other"})
-		return err != nil && strings.Contains(err.Error(), "another provisioner")
-	})
+	for _, name := range []string{"second.fleet.test", "console.fleet.test"} {
+		f.Eventually("the other provisioner's "+name+" is reserved", func() bool {
+			_, err := f.Daemon().Orders().AllowList.Add(f.Context(), name, 0, false,
+				trust.Cause{By: "test", Why: "a node like any other"})
+			return err != nil && strings.Contains(err.Error(), "another provisioner")
+		})
+	}
 	f.Check()
 }
 

@@ -18,8 +18,9 @@ func hasConstraints(c *x509.Certificate) bool {
 	return slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidNameConstraints) })
 }
 
-// Try signs throwaway certificates of the broker and of a node beside it, and verifies them as nodes do. The error says
-// what nodes would refuse. An authority that cannot issue now passes: see [Authority.Usable].
+// Try signs throwaway certificates of the broker and of a node, and verifies them as nodes do. The node is in the trust
+// domain or beside the broker, as an authority may be limited to one of them. The error says what nodes would refuse.
+// An authority that cannot issue now passes: see [Authority.Usable].
 func (a *Authority) Try(broker Request) error {
 	if a.Usable() != nil {
 		return nil
@@ -28,20 +29,34 @@ func (a *Authority) Try(broker Request) error {
 	if err != nil {
 		return fmt.Errorf("throwaway key: %w", err)
 	}
-	_, domain, _ := strings.Cut(broker.Name, ".")
-	node := Request{Role: wire.RoleNode, Name: strings.Trim("throwaway."+domain, "."), ServerAuth: true}
-	for _, r := range []Request{broker, node} {
-		r.PublicKey = key.Public()
-		c, err := a.issue(r)
-		if err == nil {
-			err = a.accepted(c)
+	broker.PublicKey = key.Public()
+	if err := a.try(broker); err != nil {
+		return err
+	}
+	node := Request{Role: wire.RoleNode, PublicKey: key.Public(), ServerAuth: true}
+	_, beside, _ := strings.Cut(broker.Name, ".")
+	for _, domain := range []string{beside, a.cfg.TrustDomain} {
+		if domain == "" {
+			continue
 		}
-		if err != nil && !errors.Is(err, ErrRequest) { // the caller reports its own request
-			return fmt.Errorf("nodes would refuse its certificates, as for the %s %s: %w: have an issuing certificate "+
-				"signed without this limit", r.Role, strings.Join(append([]string{r.Name}, r.DNSNames...), " "), err)
+		node.Name = "throwaway." + domain
+		if err = a.try(node); err == nil {
+			return nil
 		}
 	}
-	return nil
+	return err
+}
+
+func (a *Authority) try(r Request) error {
+	c, err := a.issue(r)
+	if err == nil {
+		err = a.accepted(c)
+	}
+	if err == nil || errors.Is(err, ErrRequest) { // the caller reports its own request
+		return nil
+	}
+	return fmt.Errorf("nodes would refuse its certificates, as for the %s %s: %w: have an issuing certificate "+
+		"signed without this limit", r.Role, strings.Join(append([]string{r.Name}, r.DNSNames...), " "), err)
 }
 
 // accepted verifies a certificate as its peers do, for each of its usages.

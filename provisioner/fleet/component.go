@@ -38,8 +38,9 @@ type Component struct {
 	Process  string         `json:"process"` // differs after each start
 	Version  string         `json:"version"`
 	Site     jwt.Site       `json:"site,omitempty"`
-	URL      string         `json:"url,omitempty"` // of its HTTPS API
-	Since    time.Time      `json:"since"`         // start of the process
+	URL      string         `json:"url,omitempty"`      // of its HTTPS API
+	Reserved []string       `json:"reserved,omitempty"` // its names and addresses, which no node may have
+	Since    time.Time      `json:"since"`              // start of the process
 	Stopped  bool           `json:"stopped,omitempty"`
 	Features []Feature      `json:"features"` // by name
 	Alarms   []events.Alarm `json:"alarms,omitempty"`

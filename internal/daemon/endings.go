@@ -74,7 +74,8 @@ func (e *endings) addAPI(a *api) {
 	}
 	if leaf, err := a.leaf(); err == nil { // else a fault of the API
 		e.add(min(endsSoon, leaf.NotAfter.Sub(leaf.NotBefore)/6), leaf.NotBefore, leaf.NotAfter,
-			"the certificate of the API, "+a.path+",", "replace the file and "+a.key+"; they are read for each connection")
+			"the certificate of the API, "+a.path+",",
+			"replace the file and "+a.key+"; they are read for each connection")
 	}
 }
 

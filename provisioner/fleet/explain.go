@@ -272,7 +272,13 @@ func (e *explainer) ended(r *provisioner.Record) {
 	f := e.add("certificate_ended", "The certificate expired without a renewal.")
 	why := e.tokenFault(r)
 	if why == "" {
-		f.Text += " The agent enrolls again with its own key when it comes back."
+		promise := " The agent enrolls again with its own key when it comes back."
+		if slices.ContainsFunc(e.Refusals, func(m HistoryItem) bool {
+			return m.Kind == Refused && m.Code != wire.CodeIdentityTaken && lastOf(m).After(r.Current.NotAfter)
+		}) {
+			promise = " The agent asks since then, and is refused; it enrolls again once the reason is gone."
+		}
+		f.Text += promise
 		f.Do = []Action{doctor("the agent did not renew in time")}
 		return
 	}

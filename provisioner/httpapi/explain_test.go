@@ -101,6 +101,26 @@ func TestVerdictsAreExplained(t *testing.T) {
 		"approve the key again, once it waits")
 }
 
+// TestAnEndedCertificateIsExplained has a machine that comes back and is refused.
+func TestAnEndedCertificateIsExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := true
+
+deny contains "broken" if input.facts.broken
+
+certificate := {"ttl": "1h"}
+`})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	f.Clock.Advance(2 * time.Hour)
+	explains(t, f, "web1.example.net", "enrolls again with its own key when it comes back")
+	n.Facts = testbed.Facts(t, map[string]any{"broken": true})
+	f.Refused(n)
+	explains(t, f, "web1.example.net", "asks since then, and is refused", "denied")
+}
+
 // TestCommandsAreExplained gives a real agent commands.
 func TestCommandsAreExplained(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -13,6 +14,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/daemon"
 	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
@@ -49,10 +51,20 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err := server.Renew(config, server.Dir); err != nil {
 			return verb.OrNoSetup(config, err)
 		}
+		warnUnlisted(config, server.Name)
 		verb.Say("%s has a new key and certificate: make the server %s reload, "+
 			"with nats-server --signal reload or SIGHUP", verb.Quoted(server.Dir), server.Name)
 		return nil
 	})
+}
+
+// warnUnlisted is about a broker whose certificate lacks its own name. It may be right: nodes may use other names.
+func warnUnlisted(config, host string) {
+	if cfg, err := daemon.ReadConfig(config); err == nil && !slices.Contains(cfg.Broker.Names, host) {
+		verb.Say("warning: %s is not in broker.names: nodes that reach the broker by this name refuse its "+
+			"certificate, and a node can enroll under it; if nodes use the name, add it to broker.names "+
+			"everywhere first", host)
+	}
 }
 
 func parseHost(name string) (string, error) {

@@ -170,6 +170,7 @@ func (v *config) run(ctx context.Context) error {
 	if err := v.server.Write(v.file, dir); err != nil {
 		return verb.OrNoSetup(v.file, err)
 	}
+	warnUnlisted(v.file, v.server.Name)
 	_, err = fmt.Printf("%s is ready. On %s: nats-server -c %s\n", verb.Quoted(dir), v.server.Name,
 		verb.Quoted(filepath.Join(dir, "nats-server.conf")))
 	return verb.Unprinted(verb.Quoted(dir)+" is ready", err)

@@ -9,6 +9,6 @@
 // A [Verified] is authenticated, an [Unverified] is not; the compiler keeps them apart. A verified token does not
 // prove the sender's identity: every machine of a fleet holds the same text, see [Verified.Admits].
 //
-// The algorithm follows from the signer's key and never from the token, so a token cannot choose `none`, or HMAC with a
-// public key as the secret. Decoding is strict, so that no two readers disagree about a token.
+// The algorithm follows from the signer's key and never from the token. Decoding is strict, so that no two readers
+// disagree about a token.
 package jwt

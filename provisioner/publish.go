@@ -26,11 +26,9 @@ type records struct{ *Provisioner }
 // is errAgain if another write came first, else a refusal. before, if not nil, runs before each try.
 //
 // If the outcome is unknown, it reads the record. If that is r, only the acknowledgement was lost. If the newest
-// revision is still the given one, it writes the same bytes again; should the first write arrive late, the second is a
-// conflict.
-//
-// If a lagging cluster member answers the read, the attempt signs again and may find its own first write. So its id
-// alone does not prove that a record is r.
+// revision is still the given one, it writes the same bytes again: should the first write arrive late, one of them is a
+// conflict. If a lagging cluster member answers the read, the attempt signs again and may find its own first write: its
+// id alone does not prove that a record is r.
 //
 // An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {

@@ -2,15 +2,14 @@
 // on its image, and puts certificate and configuration on disk, all or nothing. Then it stays connected to the fleet
 // by mutual TLS, reports that the node is alive and takes commands.
 //
-// A [Server] runs one mode after the other. An enroller runs provisioning mode; a member runs normal mode, with
-// reports, confirmation, renewal and commands. Both share an agent. It holds the state that decides the mode, the sets
-// of files, the clock, accepted commands (package orders), connections (package link) and logged problems.
+// A [Server] runs one mode after the other: an enroller runs provisioning mode, a member normal mode. Both share an
+// agent, with the state that decides the mode, the sets of files, the clock, accepted commands (package orders),
+// connections (package link) and logged problems.
 //
 // # Trust
 //
-// Only the provisioner verifies the token. The node takes brokers and the expected authority from it. It accepts a
-// reply with the request's random id and a certificate for this node's key and name, under the authority that the token
-// pins (package trust). Without a pin and without sealing, it is only as secure as Choria.
+// Only the provisioner verifies the token. The node takes brokers and the expected authority from it, and accepts only
+// what this authority signed (package trust). Without a pin and without sealing, it is only as secure as Choria.
 //
 // The private key is created here with mode 0600 and never leaves the node.
 //

@@ -26,10 +26,10 @@ const (
 
 // A renewal replaces the certificate in force.
 //
-// At two thirds of its life the agent stages a new key, asks for a certificate over the connection to the fleet, and
-// switches to the new set. It confirms over a connection with the new certificate, so a confirmed certificate is known
-// to work. A restarted agent continues with the staged key and request. If the old certificate expires first, the node
-// enrolls with the staged key and a signature by the key in force.
+// At two thirds of its life the agent stages a new key, asks for a certificate over its connection, and switches to the
+// new set. It confirms over a connection with the new certificate, which is so known to work. A restarted agent
+// continues with the staged key. If the old certificate expires first, the node enrolls with the staged key and a
+// signature by the key in force.
 //
 // A reconfiguration does the same with the key in force.
 type renewal struct {

@@ -40,8 +40,8 @@ type credentials struct {
 }
 
 // A conn is a connection to the broker with the part of the NATS protocol that a node needs. It sends the same messages
-// as the agent with nats.go, so the broker has the same work. It needs a fraction of the CPU: nats.Connect starts three
-// goroutines with buffers of 64 KiB. It is not safe for concurrent use.
+// as the agent with nats.go, so the broker has the same work, for a fraction of the CPU: nats.Connect starts three
+// goroutines. It is not safe for concurrent use.
 type conn struct {
 	net.Conn
 	r     *bufio.Reader

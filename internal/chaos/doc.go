@@ -1,8 +1,5 @@
 // Package chaos tests a fleet under faults. Real processes are killed, stopped, cut off, starved of disk and moved in
-// time while nodes enroll. Afterwards a checker reads the provisioner's store and the nodes' disks, and nothing that
-// the program reports.
+// time while nodes enroll. Afterwards a checker reads the provisioner's store and the nodes' disks.
 //
-// `go test` runs every fault at a small size, `make chaos` at full size with a table in docs/performance.md. See
-// run_test.go for a run, rows_test.go and the files beside it for the faults, check_test.go for what must hold
-// afterwards.
+// `go test` runs every fault at a small size, `make chaos` at full size with a table in docs/performance.md.
 package chaos

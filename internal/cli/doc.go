@@ -1,6 +1,5 @@
 // Package cli is the command line of both programs: flags, help, exit statuses, mistakes, secrets from a terminal, new
-// files that never replace old ones, aligned output and progress. Only packages below cmd, and server/servercmd,
-// import it.
+// files that never replace old ones, aligned output and progress.
 //
 // # The rules of the terminal
 //

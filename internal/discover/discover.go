@@ -2,9 +2,9 @@
 // every attempt to connect, so changes of DNS take effect without a restart.
 //
 // DNS is not authenticated. In the fleet account a broker must show a certificate of the pinned authority with the
-// broker's role and the SRV target's DNS name. RFC 9525 section 6.1 wants the SRV domain in the certificate instead,
-// but here only brokers have such certificates. If a node has only a token, sealed mode protects its messages. In
-// plain mode they are not protected (docs/security.md).
+// broker's role and the SRV target's DNS name (RFC 9525 section 6.1 wants the SRV domain, but only brokers have such
+// certificates here). If a node has only a token, sealed mode protects its messages, and plain mode its certificate and
+// configuration (docs/security.md).
 package discover
 
 import (

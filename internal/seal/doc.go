@@ -17,18 +17,18 @@
 // reply v1" and the salt give key and nonce of AES-256-GCM. The additional data is the request's tag. The reply's
 // envelope has only a ciphertext.
 //
-// With the token, a node sends the session's name, which is the encapsulated key, and a proof. The session's secret,
-// "muster proof v1" and the broker's nonce give the proof, 32 bytes.
+// With the token, a node sends the session's name, which is the encapsulated key, and a proof of 32 bytes: from the
+// session's secret, "muster proof v1" and the broker's nonce.
 //
 // A plaintext is preceded by its length, four bytes big endian, and padded with zeros to a multiple of 256 bytes.
 //
 // # Security
 //
-// Without the private key, sealed messages cannot be read, altered or answered. Senders are not authenticated: every
-// token contains the public key. There is no forward secrecy, and X25519 does not resist quantum computers.
+// Senders are not authenticated: every token contains the public key. There is no forward secrecy, and X25519 does not
+// resist quantum computers.
 //
 // A request can be replayed. So the caller must check that the broker reports the request's connection under the
 // session's name ([SessionName]). A token opens only with a proof over the connection's nonce.
 //
-// The first message of a session costs 40 to 90 µs to open. The caller must limit rates.
+// The first message of a session costs 40 to 90 µs to open: limit rates.
 package seal

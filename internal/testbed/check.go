@@ -22,21 +22,16 @@ import (
 // Check verifies, from the store and the nodes' disks, everything that must hold of a fleet at any time:
 //
 //   - each revision of a record may follow the one before;
-//   - each certificate on record chains to an authority of the setup, names its
-//     identity alone, is for clients only and belongs to the key on record;
-//   - no serial belongs to two identities, and no key has two live certificates:
-//     a retry gets the same one, unless a clock that was ahead made it begin later;
-//   - a record names at most a current and a next certificate, the current one was
-//     the next one before, and no other certificate is admitted;
-//   - no more keys have certificates from a limited token than it has uses, and each
-//     holds a use in the token's claims;
+//   - each certificate on record is a client's, of an authority of the setup, for its identity and its key alone;
+//   - no serial belongs to two identities, and no key has two live certificates, unless a clock was ahead;
+//   - at most a current and a next certificate are admitted, and the current one was the next one before;
+//   - no more keys have certificates from a limited token than it has uses, and each has a claim;
 //   - a renewal is of a node with a certificate, and keeps its token's terms;
 //   - no stream acknowledges what nodes publish;
 //   - each provisioned node has an event, and each event a record;
 //   - a provisioned agent's disk matches its record, and its key is private;
 //   - requests with a token that asks for sealing were sealed;
-//   - nothing revoked is live or admitted, all certificates of a revoked node are
-//     revoked, and the CRL names exactly the unexpired revoked ones;
+//   - nothing revoked is live or admitted, and the CRL names exactly the unexpired revoked certificates;
 //   - no secret was logged, reported or stored.
 func (f *Fleet) Check() {
 	f.t.Helper()

@@ -2,8 +2,8 @@
 // zstd frame with a checksum. The frame holds JSON lines: a header, messages, and a summary. Damage may show only at
 // the end, so a caller must be able to undo a restore.
 //
-// The checksum is no signature: an attacker with write access to a backup decides which key gets which name in a
-// restore. A backup holds no secret.
+// The checksum is no signature: write access to a backup decides which key gets which name in a restore. A backup holds
+// no secret.
 package backup
 
 import (

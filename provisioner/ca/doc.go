@@ -8,6 +8,6 @@
 //	operator     none                         clientAuth
 //
 // Each certificate also has the URI spiffe://<trust domain>/<role>/<name> and a serial number of 128 random bits.
-// Only the key of a [CSR] goes into a certificate; its names are claims for the policy. The caller must approve a
-// [Request]; this package checks only its form.
+// Only the key of a [CSR] goes into a certificate. The caller must approve a [Request]; this package checks only its
+// form.
 package ca

@@ -3,8 +3,7 @@
 //
 // Each request is authenticated by the operator's token in a cookie, or by the connection's certificate, so a removed
 // operator is out at the next request. A change carries a secret of the browser that other sites do not know, and a
-// reason, and is logged as an event. Texts of nodes and strangers are escaped by html/template, the script builds no
-// HTML from them, and the content security policy forbids any other script.
+// reason. Texts of nodes are escaped by html/template, and the content security policy forbids foreign scripts.
 package console
 
 import (

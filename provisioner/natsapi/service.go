@@ -1,7 +1,6 @@
 // Package natsapi passes requests and replies between NATS and the provisioner. It trusts the broker, not the message,
-// about the sender: the services are imported with `share: true`, so each request has the connection's address, account
-// and user in a header (package broker). Work is bounded: if there is no room, a request gets a busy reply with a retry
-// time ([limit.Backlog]).
+// about the sender: each request has the connection's address, account and user in a header (package broker). If there
+// is no room, a request gets a busy reply with a retry time ([limit.Backlog]).
 package natsapi
 
 import (

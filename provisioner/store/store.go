@@ -1,8 +1,8 @@
 // Package store keeps the provisioners' state in JetStream. No other package knows JetStream.
 //
-// A write that succeeded is on disk: the broker syncs every write before it acknowledges. Writes are compare-and-set,
-// so if two writers decided on the same revision, one gets a conflict. Records and claims whose write has an unknown
-// outcome are not written again, since only the caller can tell its own write from another's.
+// A write that succeeded is on disk: the broker syncs every write before it acknowledges. Writes are compare-and-set:
+// of two writers that decided on the same revision, one gets a conflict. A write with an unknown outcome is not
+// repeated, since only the caller can tell its own write from another's.
 //
 // Any client with write access to the account MUSTER can forge records. The store holds no secrets.
 package store

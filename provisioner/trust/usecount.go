@@ -71,8 +71,7 @@ type holder struct {
 // an entry is appended only while the log is at the counted revision.
 //
 // At most that many holders get a certificate: an attempt writes its record after its claim, and a claim is released
-// only if the record will never be written. No use is lost: a holder without a certificate retries for free or gives
-// its use back, or an operator releases it.
+// only if the record will never be written. A holder without a certificate retries for free.
 type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision

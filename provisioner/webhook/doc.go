@@ -5,6 +5,5 @@
 // settled. A retry has the same webhook-id. Events may arrive out of order. After [DefaultSchedule].Total an event is
 // given up, with an alarm.
 //
-// TLS certificates are always verified, and redirects are not followed. Logs and errors show only the scheme and host
-// of a URL.
+// Redirects are not followed. Logs and errors show only the scheme and host of a URL.
 package webhook

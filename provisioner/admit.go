@@ -128,7 +128,7 @@ func (g *Gate) admits(id wire.Identity, r *Record) error {
 	if by := g.revocations.Outstanding(id, r.AppliedRevocation()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
-	if r.state() == StateRevoked {
+	if StateOf(r) == StateRevoked {
 		return refuse(node, wire.CodeIdentityRevoked, errRevoked)
 	}
 	return nil

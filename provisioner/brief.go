@@ -12,49 +12,56 @@ import (
 	"muster/provisioner/facts"
 )
 
-// A Brief is the summary of a record in lists of nodes.
+// A Brief is the short form of a node in lists. Unknown members are empty.
 type Brief struct {
-	Identity wire.Identity
-	State    State
-	Site     jwt.Site
-	Token    jwt.TokenID
-	Policy   string
-	Reason   Reason
-	Agent    string
-	Facts    facts.Facts
-	Cloned   bool
-	Fault    string // cause, or ""
-	Offered  bool   // the newest certificate is not confirmed yet
-
-	Superseded bool
+	Identity wire.Identity `json:"identity"`
+	Traits
 
 	// Serial and Expires are the confirmed certificate's, or the offer's if none is confirmed.
-	Serial  string
-	Expires time.Time
+	Serial  string    `json:"serial,omitempty"` // lower-case hex
+	Expires time.Time `json:"expires,omitzero"`
 
-	FirstEnrolled time.Time
-	Owned         time.Time
-	Updated       time.Time
+	Token jwt.TokenID `json:"token_id,omitempty"` // that it enrolled with
+	Facts facts.Facts `json:"facts,omitempty"`    // the kept ones
+
+	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
+	Changed       time.Time `json:"changed"` // last write of the record
+
+	// OwnedSince is [Record.OwnedSince]. It differs for each holder of the name.
+	OwnedSince time.Time `json:"owned_since,omitzero"`
+}
+
+// Traits are what many nodes have in common.
+type Traits struct {
+	State   State    `json:"state"`
+	Site    jwt.Site `json:"site,omitempty"`
+	Offered bool     `json:"offered,omitempty"` // the newest certificate is not confirmed yet
+	Cloned  bool     `json:"cloned,omitempty"`  // two live machines use its key
+	Fault   string   `json:"fault,omitempty"`   // what keeps it from renewing, as its agent reports
+	Policy  string   `json:"policy,omitempty"`  // digest at the last decision
+	Reason  Reason   `json:"reason,omitempty"`  // of the last enrollment
+	Agent   string   `json:"agent,omitempty"`
 }
 
 // Brief returns a summary that shares the record's memory.
 func (r *Record) Brief() Brief {
 	b := Brief{
-		Identity:      r.Identity,
-		State:         r.State,
-		Site:          r.Site,
+		Identity: r.Identity,
+		Traits: Traits{
+			State:   r.State,
+			Site:    r.Site,
+			Offered: r.Next != nil,
+			Cloned:  r.Cloned != nil,
+			Fault:   r.Fault.Text(),
+			Policy:  r.Decision.Policy,
+			Reason:  r.Decision.Reason,
+			Agent:   r.Agent,
+		},
 		Token:         r.Token,
-		Policy:        r.Decision.Policy,
-		Reason:        r.Decision.Reason,
-		Agent:         r.Agent,
 		Facts:         r.Facts,
-		Cloned:        r.Cloned != nil,
-		Fault:         r.Fault.Text(),
-		Offered:       r.Next != nil,
-		Superseded:    len(r.Superseded) > 0,
 		FirstEnrolled: r.FirstEnrolledAt,
-		Owned:         r.OwnedSince,
-		Updated:       r.UpdatedAt,
+		Changed:       r.UpdatedAt,
+		OwnedSince:    r.OwnedSince,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter

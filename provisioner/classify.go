@@ -51,7 +51,7 @@ var errRevoked = errors.New("the identity is revoked")
 
 // classify returns the reason, errTaken or errRevoked. It depends on its arguments only; r may be nil.
 func classify(r *Record, c claim) (Reason, error) {
-	switch r.state() {
+	switch StateOf(r) {
 	case StateNone, StateRetired:
 		return ReasonNew, nil
 	case StateRevoked:

@@ -84,7 +84,7 @@ func (a *attempt) input() *policies.Input {
 		Facts:      a.request.Facts,
 		FactsError: events.Scrub(a.request.FactsError),
 		Allow:      a.allowance.Input(),
-		Node:       policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
+		Node:       policies.Node{State: string(StateOf(a.record)), Reason: string(a.reason)},
 		Source:     policies.Source{Address: a.source.Address, Site: string(a.siteOf(a.source))},
 		Provisioner: policies.Provisioner{
 			Site: string(a.cfg.Site), Version: a.cfg.Version,

@@ -3,7 +3,6 @@ package provisioner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -135,10 +134,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 		return nil
 	}
 	// This revision may be newer than the entry, or restored. The log must name its certificates and keys too.
-	want, err := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
-	if err != nil {
-		return err
-	}
+	want := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
 	if e.revocations.Lacks(want) {
 		if err := e.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return err
@@ -189,40 +185,26 @@ func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 
 // EntryAbout returns a new entry that revokes or retires the identity, with all unexpired certificates: a copied disk
 // may have superseded ones.
-func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
-	e := &trust.Revocation{
-		Schema: trust.RevocationSchema,
-		ID:     wire.NewID(),
-		Kind:   kind,
-		At:     now,
-		By:     c.By,
-		Why:    c.Why,
-		Node:   r.Identity,
-	}
-	for _, c := range r.Superseded {
-		if now.Before(c.NotAfter) {
-			e.Certificates = append(e.Certificates, c)
-		}
-	}
-	for _, i := range []*Issued{r.Current, r.Next} {
-		if !i.live(now) || slices.ContainsFunc(e.Certificates,
-			func(c trust.RevokedCertificate) bool { return c.Serial == i.Serial }) {
-			continue
-		}
-		c, err := i.forCRL()
-		if err != nil {
-			return nil, fmt.Errorf("record of %q: certificate %s: %w", r.Identity, i.Serial, err)
-		}
-		e.Certificates = append(e.Certificates, c)
-	}
+func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) *trust.Revocation {
+	e := trust.NewRevocation(kind, now, c)
+	e.Node = r.Identity
+	var after Record // without certificates: all of r's are superseded
+	after.keepSuperseded(r, now)
+	e.Certificates = after.Superseded
 	if kind == trust.RetiredNode {
-		return e, nil
+		return e
 	}
-	e.Keys = slices.Clone(r.Lineage)
+	e.Keys = r.Keys()
+	return e
+}
+
+// Keys returns the hashes of all keys that the identity has had.
+func (r *Record) Keys() []string {
+	keys := slices.Clone(r.Lineage)
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if i != nil && !slices.Contains(e.Keys, i.KeyHash) {
-			e.Keys = append(e.Keys, i.KeyHash)
+		if i != nil && !slices.Contains(keys, i.KeyHash) {
+			keys = append(keys, i.KeyHash)
 		}
 	}
-	return e, nil
+	return keys
 }

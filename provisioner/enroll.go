@@ -467,7 +467,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	case a.record != nil:
 		n.Grant, n.Approval = a.record.Grant, a.record.Approval // kept after a retirement, so that they stay spent
 	}
-	if a.reason == ReasonNew || a.record.state() == StateRetired {
+	if a.reason == ReasonNew || StateOf(a.record) == StateRetired {
 		n.Revoked = a.record.AppliedRevocation()
 		if a.revocation != nil {
 			n.Revoked = a.revocation.ID

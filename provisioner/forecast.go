@@ -20,7 +20,7 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 		return wire.CodeRevocationsUnknown
 	}
 	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.AppliedRevocation()) != nil ||
-		r.state() == StateRevoked {
+		StateOf(r) == StateRevoked {
 		return wire.CodeIdentityRevoked
 	}
 	reason, err := classify(r, claim{
@@ -59,6 +59,6 @@ func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason)
 
 // GrantApplies reports whether the grant, which may be nil, still admits its key.
 func (r *Record) GrantApplies(g *orders.Grant, now time.Time) bool {
-	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) &&
+	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, StateOf(r)) &&
 		r.grantedBy(g, g.KeyHash, now)
 }

@@ -12,21 +12,10 @@ import (
 // handOver logs that the former keys lost the name, so that a restored store does not give it back to them. Repeating
 // it is harmless: the entry has the attempt's id.
 func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
-	of, err := EntryAbout(trust.RevokedNode, before, w.now(), c)
-	if err != nil {
-		return refuse(string(after.Identity), wire.CodeUnavailable, err)
-	}
-	e := &trust.Revocation{
-		Schema: trust.RevocationSchema,
-		ID:     after.Attempt,
-		Kind:   trust.HandedOver,
-		At:     after.UpdatedAt,
-		By:     of.By,
-		Why:    of.Why,
-		Node:   after.Identity,
-		Keys:   slices.DeleteFunc(of.Keys, func(k string) bool { return k == after.Next.KeyHash }),
-		To:     after.Next.KeyHash,
-	}
+	e := trust.NewRevocation(trust.HandedOver, after.UpdatedAt, c)
+	e.ID, e.Node, e.To = after.Attempt, after.Identity, after.Next.KeyHash
+	e.Keys = slices.DeleteFunc(before.Keys(), func(k string) bool { return k == e.To })
+	var err error
 	for range maxRounds {
 		if w.revocations.Knows(e.ID) || len(e.Keys) == 0 {
 			return nil

@@ -43,31 +43,19 @@ func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	}
 	for _, i := range []*Issued{before.Current, before.Next} {
 		if i != nil && !drops(i.Serial, i.NotAfter) {
-			kept = append(kept, i.superseded())
+			kept = append(kept, i.forCRL())
 		}
 	}
 	r.Superseded = kept
 }
 
 // An unparsable certificate is on no CRL, but no node can present it either.
-func (i *Issued) superseded() trust.RevokedCertificate {
-	c, err := i.forCRL()
-	if err != nil {
-		return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter}
+func (i *Issued) forCRL() trust.RevokedCertificate {
+	c := trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter}
+	if certificate, err := x509.ParseCertificate(i.DER); err == nil {
+		c.Issuer = hex.EncodeToString(certificate.AuthorityKeyId)
 	}
 	return c
-}
-
-func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
-	certificate, err := x509.ParseCertificate(i.DER)
-	if err != nil {
-		return trust.RevokedCertificate{}, err
-	}
-	return trust.RevokedCertificate{
-		Serial:   i.Serial,
-		NotAfter: i.NotAfter,
-		Issuer:   hex.EncodeToString(certificate.AuthorityKeyId),
-	}, nil
 }
 
 func (a *proof) busy(wait time.Duration, err error) error {

@@ -101,7 +101,7 @@ func namesOf(a *attempt) []string {
 // HasEnrolled reports whether r, which may be nil, has admitted a pending key. Unless stale, the offer must be newer
 // than the key's last request, which may be for the next certificate.
 func (r *Record) HasEnrolled(w *waiting.Key, stale bool) bool {
-	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
+	if s := StateOf(r); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false
 	}
 	return stale || slices.ContainsFunc([]*Issued{r.Next, r.Current}, func(i *Issued) bool {

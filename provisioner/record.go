@@ -160,7 +160,8 @@ func (r *Record) Live(now time.Time) []string {
 	return serials
 }
 
-func (r *Record) state() State {
+// StateOf returns the state of a record, which may be nil.
+func StateOf(r *Record) State {
 	if r == nil {
 		return StateNone
 	}

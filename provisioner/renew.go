@@ -104,7 +104,7 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 // classifyRenewal returns [ReasonRenew] or [ReasonReplay], or errRevoked, errTaken, errSession or errUnconfirmed. r
 // may be nil.
 func classifyRenewal(r *Record, c claim) (Reason, error) {
-	switch r.state() {
+	switch StateOf(r) {
 	case StateNone, StateRetired:
 		return "", errSession
 	case StateRevoked:

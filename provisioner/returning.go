@@ -93,11 +93,9 @@ func (r *Record) newestBegin() (newest time.Time) {
 func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("two keys, %.16s and %.16s, came back for this name in the recovery", r.Recovered.Key, key)
 	g.contested.Store(r.Identity, true)
-	entry, err := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
-	if err == nil {
-		_, newest := g.revocations.About(r.Identity)
-		err = g.revocations.Put(ctx, entry, newest) // the node's next request resolves a conflict
-	}
+	entry := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
+	_, newest := g.revocations.About(r.Identity)
+	err := g.revocations.Put(ctx, entry, newest) // the node's next request resolves a conflict
 	if err == nil {
 		err = g.Enforce(ctx, r.Identity)
 	}

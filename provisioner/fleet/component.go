@@ -1,8 +1,8 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -78,13 +78,7 @@ func (c *Component) Check() error {
 
 // Failed returns the features that do not work.
 func (c *Component) Failed() []Feature {
-	failed := []Feature{}
-	for _, f := range c.Features {
-		if f.State == FeatureFailed {
-			failed = append(failed, f)
-		}
-	}
-	return failed
+	return slices.DeleteFunc(append([]Feature{}, c.Features...), func(f Feature) bool { return f.State != FeatureFailed })
 }
 
 // Times and sizes of the components' reports.
@@ -114,15 +108,6 @@ func MarkGone(all []*HeardComponent) {
 	for _, c := range all {
 		c.Gone = c.Stopped || newest.Sub(c.Heard) > ComponentGone
 	}
-}
-
-// A ComponentStore keeps the newest report of each provisioner.
-type ComponentStore interface {
-	// PutComponent replaces a component's report. After an error the report may have been written.
-	PutComponent(ctx context.Context, c *Component) error
-
-	// Components returns all reports by name, with Heard set, without those of a later version.
-	Components(ctx context.Context) ([]*HeardComponent, error)
 }
 
 // NewFeature returns a running feature, or a failed one if err is not nil. err must hold no secret.

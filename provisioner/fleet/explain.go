@@ -74,19 +74,16 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	e := &explainer{
 		Explanation: &Explanation{
 			Identity: id,
-			State:    provisioner.StateNone,
+			State:    provisioner.StateOf(record),
 			Waiting:  len(waiting),
 			Refusals: lastRefusals(past.Items),
 		},
 		now:    now,
-		record: record,
+		record: cmp.Or(record, &provisioner.Record{}),
 		pauses: x.log.Logs().Pauses.List(),
 	}
-	if record != nil {
-		e.State = record.State
-		_, e.tokenRevoked = x.log.Logs().Revocations.Get(
-			(&trust.Revocation{Kind: trust.RevokedToken, Token: record.Token}).LogKey())
-	}
+	_, e.tokenRevoked = x.log.Logs().Revocations.Get(
+		(&trust.Revocation{Kind: trust.RevokedToken, Token: e.record.Token}).LogKey())
 	e.state(events)
 	if node, _ := x.index.Find(id); e.State == provisioner.StateProvisioned && !node.Seen.IsZero() {
 		e.add("last_heard", "It was last seen at %s.", stamp(node.Seen))
@@ -114,7 +111,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 type explainer struct {
 	*Explanation
 	now    time.Time
-	record *provisioner.Record // or nil
+	record *provisioner.Record // empty if there is none
 	pauses []*orders.Pause
 
 	tokenRevoked bool // of the record
@@ -126,8 +123,8 @@ func (e *explainer) add(code, format string, args ...any) *Finding {
 	return &e.Findings[len(e.Findings)-1]
 }
 
-func (e *explainer) about(verb, text string) Action {
-	return Action{Verb: verb, Identity: e.Identity, Text: text}
+func (e *explainer) about(verb, key, text string) Action {
+	return Action{Verb: verb, Identity: e.Identity, Key: key, Text: text}
 }
 
 func doctor(why string) Action {
@@ -151,10 +148,10 @@ func (e *explainer) state(events []events.Event) {
 	default:
 		e.add("never_enrolled", "The node has never enrolled, or its record was lost.")
 	}
-	if r != nil && r.Fault != nil && e.State != provisioner.StateRevoked && e.State != provisioner.StateRetired {
+	if r.Fault != nil && e.State != provisioner.StateRevoked && e.State != provisioner.StateRetired {
 		e.fault(r)
 	}
-	if r != nil && r.Cloned != nil {
+	if r.Cloned != nil {
 		e.add("cloned", "Two live machines use the node's key: %s. This was noticed at %s.", r.Cloned.Text(),
 			stamp(r.Cloned.At)).Do = cloneRemedies()
 	}
@@ -187,7 +184,7 @@ func (e *explainer) free(when string) []Action {
 		return []Action{{Text: when + ": machines ask for the name, and `muster node retire` would give it to the " +
 			"next of them, so make sure first that only the right one asks"}}
 	}
-	return []Action{e.about("node retire", when+": the next machine that asks gets the name")}
+	return []Action{e.about("node retire", "", when+": the next machine that asks gets the name")}
 }
 
 func cloneRemedies() []Action {
@@ -218,20 +215,18 @@ func (e *explainer) waitingKey(w *waiting.Key) {
 	f := e.add(string(w.Code), "The key %s from %s has waited for the name since %s, and asked last at %s: %s.",
 		w.KeyHash, cmp.Or(w.Source, "an unknown address"), stamp(w.Since), stamp(w.LastAsked), withCause(w.Code,
 			strings.Join(w.Reasons, "; ")))
-	key := func(verb, text string) Action {
-		return Action{Verb: verb, Identity: e.Identity, Key: w.KeyHash, Text: text}
-	}
 	switch w.Code {
 	case wire.CodeApprovalPending:
-		f.Do = []Action{key("node approve", "admit the machine, if its log shows this key")}
+		f.Do = []Action{e.about("node approve", w.KeyHash, "admit the machine, if its log shows this key")}
 	case wire.CodeIdentityTaken:
 		f.Do = []Action{
-			key("node grant", "give it the name, if the machine was reinstalled, and its log shows this key"),
+			e.about("node grant", w.KeyHash,
+				"give it the name, if the machine was reinstalled, and its log shows this key"),
 		}
 	default:
 		f.Do = Remedies(w.Code, e.Identity, w.Token)
 	}
-	f.Do = append(f.Do, key("node reject", "keep this key out, if no machine of yours has it"))
+	f.Do = append(f.Do, e.about("node reject", w.KeyHash, "keep this key out, if no machine of yours has it"))
 }
 
 func withCause(code wire.Code, cause string) string {
@@ -245,8 +240,8 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 	in := e.add("in_fleet", "The node is in the fleet (%s), with certificate %s until %s.",
 		ground(r), r.Current.Serial, stamp(r.Current.NotAfter))
 	in.Do = []Action{
-		e.about("node revoke", "bar the node for good"),
-		e.about("node pending", "if the machine was reinstalled: find its new key, and grant the name to that key"),
+		e.about("node revoke", "", "bar the node for good"),
+		e.about("node pending", "", "if the machine was reinstalled: find its new key, and grant the name to that key"),
 	}
 	in.Do = append(in.Do, e.free("if the machine is gone")...)
 	if !e.now.Before(r.Current.NotAfter) {
@@ -373,15 +368,15 @@ func (e *explainer) remedies(m HistoryItem) (do []Action) {
 			"another machine has replaced it; else remove its ssl directory, and compare its new key before you " +
 			"admit it"}}
 	case m.Code == wire.CodeIdentityRevoked,
-		m.Code == wire.CodeIdentityCloned && e.record != nil && e.record.Cloned != nil,
+		m.Code == wire.CodeIdentityCloned && e.record.Cloned != nil,
 		m.Code == wire.CodeRejected && slices.ContainsFunc(e.Findings, isRejection):
 		return nil // another finding has them
 	case e.Waiting == 0 && (m.Code == wire.CodeApprovalPending || m.Code == wire.CodeIdentityTaken):
 		return []Action{{Text: "no key waits for the name now; it waits again when its machine asks again"}}
 	case m.Code == wire.CodeOfferUnusable && e.State == provisioner.StateProvisioned:
 		return append(Remedies(m.Code, e.Identity, m.Token),
-			e.about("node reconfigure", "once that is corrected: have the node fetch it at once"))
-	case m.Kind == KeptOut && m.Code == wire.CodeNotIssued && e.record != nil &&
+			e.about("node reconfigure", "", "once that is corrected: have the node fetch it at once"))
+	case m.Kind == KeptOut && m.Code == wire.CodeNotIssued &&
 		e.record.OwnedSince.After(e.record.FirstEnrolledAt):
 		return []Action{{Text: fmt.Sprintf("the name has had another key since %s: grant it back only if that was a "+
 			"mistake, to the key that then waits", stamp(e.record.OwnedSince))}}
@@ -417,10 +412,7 @@ func lastRefusals(all []HistoryItem) []HistoryItem {
 }
 
 func lastOf(m HistoryItem) time.Time {
-	if m.Last.IsZero() {
-		return m.At
-	}
-	return m.Last
+	return cmp.Or(m.Last, m.At)
 }
 
 var grounds = map[provisioner.Reason]string{

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -141,7 +142,9 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 		m.At, m.Kind = r.UpdatedAt, k
 		all = append(all, m)
 	}
-	if n := r.Next; n != nil && serialOf(before.Next) != n.Serial && serialOf(before.Current) != n.Serial {
+	none := &provisioner.Issued{}
+	next, current := cmp.Or(before.Next, none), cmp.Or(before.Current, none)
+	if n := r.Next; n != nil && next.Serial != n.Serial && current.Serial != n.Serial {
 		d := r.Decision
 		decided := HistoryItem{Reason: d.Reason, Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
 		if a := r.Approval; a != nil && (before.Approval == nil || before.Approval.ID != a.ID) {
@@ -157,10 +160,10 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 			add(Decided, decided)
 			add(Issued, issued)
 		}
-	} else if n != nil && n.Digest != digestOf(before.Next) {
+	} else if n != nil && n.Digest != next.Digest {
 		add(Offered, HistoryItem{Serial: n.Serial, Digest: n.Digest, Policy: r.Decision.Policy})
 	}
-	if c := r.Current; c != nil && (serialOf(before.Current) != c.Serial || digestOf(before.Current) != c.Digest) {
+	if c := r.Current; c != nil && (current.Serial != c.Serial || current.Digest != c.Digest) {
 		add(Applied, HistoryItem{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
 	}
 	if r.Cloned != nil && before.Cloned == nil {
@@ -169,29 +172,11 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	if fault := r.Fault.Text(); fault != before.Fault.Text() {
 		add(Faulty, HistoryItem{Cause: fault})
 	}
-	if r.State != before.State && r.Operator != nil {
-		switch r.State {
-		case provisioner.StateRevoked:
-			add(Revoked, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
-		case provisioner.StateRetired:
-			add(Retired, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
-		}
+	ended := map[provisioner.State]Kind{provisioner.StateRevoked: Revoked, provisioner.StateRetired: Retired}[r.State]
+	if ended != "" && r.State != before.State && r.Operator != nil {
+		add(ended, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
 	}
 	return all
-}
-
-func serialOf(i *provisioner.Issued) string {
-	if i == nil {
-		return ""
-	}
-	return i.Serial
-}
-
-func digestOf(i *provisioner.Issued) string {
-	if i == nil {
-		return ""
-	}
-	return i.Digest
 }
 
 // recordKinds are the kinds of events that revisions of the record show too.

@@ -54,14 +54,14 @@ type Index struct {
 	heard   chan struct{} // closed once the times of FollowLastSeen are read
 
 	mu     sync.RWMutex
-	nodes  []node                // guarded by mu
-	byName map[wire.Identity]int // guarded by mu: index in nodes
-	names  strings.Builder       // guarded by mu: newest chunk
-	shared interned[shared]      // guarded by mu
-	tokens interned[jwt.TokenID] // guarded by mu
-	facts  interned[string]      // guarded by mu: packed
-	since  time.Time             // guarded by mu: see Log.FollowLastSeen
-	lost   error                 // guarded by mu: why current is not closed, if records are missing
+	nodes  []node                       // guarded by mu
+	byName map[wire.Identity]int        // guarded by mu: index in nodes
+	names  strings.Builder              // guarded by mu: newest chunk
+	shared interned[provisioner.Traits] // guarded by mu
+	tokens interned[jwt.TokenID]        // guarded by mu
+	facts  interned[string]             // guarded by mu: packed
+	since  time.Time                    // guarded by mu: see Log.FollowLastSeen
+	lost   error                        // guarded by mu: why current is not closed, if records are missing
 
 	faulty map[wire.Identity]struct{} // guarded by mu: nodes in the fleet with a fault
 }
@@ -78,7 +78,7 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		current: make(chan struct{}),
 		heard:   make(chan struct{}),
 		byName:  make(map[wire.Identity]int),
-		shared:  newInterned[shared](),
+		shared:  newInterned[provisioner.Traits](),
 		tokens:  newInterned[jwt.TokenID](),
 		facts:   newInterned[string](),
 		faulty:  make(map[wire.Identity]struct{}),
@@ -153,21 +153,12 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 		return // out of order
 	}
 	n.revision = at
-	n.changed, n.enrolled = nanos(r.Updated), nanos(r.FirstEnrolled)
-	n.owned, n.expires = nanos(r.Owned), nanos(r.Expires)
+	n.changed, n.enrolled = nanos(r.Changed), nanos(r.FirstEnrolled)
+	n.owned, n.expires = nanos(r.OwnedSince), nanos(r.Expires)
 	n.serial = packSerial(r.Serial)
 	x.facts.set(&n.facts, facts)
 	x.tokens.set(&n.token, r.Token)
-	x.shared.set(&n.shared, shared{
-		state:   r.State,
-		site:    r.Site,
-		policy:  r.Policy,
-		reason:  r.Reason,
-		agent:   r.Agent,
-		offered: r.Offered,
-		cloned:  r.Cloned,
-		fault:   r.Fault,
-	})
+	x.shared.set(&n.shared, r.Traits)
 	if r.Fault != "" && r.State != provisioner.StateRevoked && r.State != provisioner.StateRetired {
 		x.faulty[n.id] = struct{}{}
 	} else {

@@ -217,11 +217,24 @@ func TestFilters(t *testing.T) {
 	}
 	got, ok := x.Find("db1.example.net")
 	want := fleet.Node{
-		Identity: "db1.example.net", State: provisioner.StateProvisioned, Site: "ams1",
-		Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", Expires: noon.Add(time.Hour),
-		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "a1a1", Reason: provisioner.ReasonNew,
-		Agent:         "1.0",
-		FirstEnrolled: noon, Changed: noon.Add(time.Minute), OwnedSince: noon, Seen: noon.Add(time.Hour), Revision: 3,
+		Brief: provisioner.Brief{
+			Identity: "db1.example.net",
+			Traits: provisioner.Traits{
+				State:  provisioner.StateProvisioned,
+				Site:   "ams1",
+				Policy: "a1a1",
+				Reason: provisioner.ReasonNew,
+				Agent:  "1.0",
+			},
+			Serial:        "f1e2d3c4b5a69780f1e2d3c4b5a6978",
+			Expires:       noon.Add(time.Hour),
+			Token:         jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"),
+			FirstEnrolled: noon,
+			Changed:       noon.Add(time.Minute),
+			OwnedSince:    noon,
+		},
+		Seen:     noon.Add(time.Hour),
+		Revision: 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("found %v, -want +got\n%s", ok, diff)

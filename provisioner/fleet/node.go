@@ -5,36 +5,15 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
-	"muster/provisioner/facts"
 	"muster/provisioner/trust"
 )
 
-// A Node is the short form of a node in lists. Unknown members are empty.
+// A Node is a node in lists, with times to the second.
 type Node struct {
-	Identity wire.Identity      `json:"identity"`
-	State    provisioner.State  `json:"state"`
-	Site     jwt.Site           `json:"site,omitempty"`
-	Serial   string             `json:"serial,omitempty"`   // of the current certificate, lower-case hex
-	Expires  time.Time          `json:"expires,omitzero"`   // to the second
-	Offered  bool               `json:"offered,omitempty"`  // a certificate was issued and is not confirmed yet
-	Cloned   bool               `json:"cloned,omitempty"`   // two live machines use its key
-	Fault    string             `json:"fault,omitempty"`    // what keeps it from renewing, as its agent reports
-	Token    jwt.TokenID        `json:"token_id,omitempty"` // that it enrolled with
-	Policy   string             `json:"policy,omitempty"`   // digest at the last decision
-	Reason   provisioner.Reason `json:"reason,omitempty"`   // of the last enrollment
-	Agent    string             `json:"agent,omitempty"`
-	Facts    facts.Facts        `json:"facts,omitempty"` // the kept ones
+	provisioner.Brief
 
-	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
-	Changed       time.Time `json:"changed"` // last write of the record
-
-	// OwnedSince is the time at which the node's key got the name, to the second. It differs for each holder of the
-	// name: see [provisioner.Record.Owned].
-	OwnedSince time.Time `json:"owned_since,omitzero"`
-
-	// Seen is the time, to the second, of the last request on record or of the last report in the fleet.
+	// Seen is the time of the last request on record or of the last report in the fleet.
 	Seen time.Time `json:"seen,omitzero"`
 
 	Revision trust.Revision `json:"revision"`
@@ -51,24 +30,14 @@ type node struct {
 	shared, token, facts uint32   // numbers of interned values
 }
 
-// shared are values that many nodes have in common.
-type shared struct {
-	state           provisioner.State
-	site            jwt.Site
-	policy          string
-	reason          provisioner.Reason
-	agent, fault    string
-	offered, cloned bool
-}
-
 func (n *node) recorded() bool { return n.revision != 0 }
 
 // of requires mu.
-func (x *Index) of(n *node) *shared { return &x.shared.values[n.shared] }
+func (x *Index) of(n *node) *provisioner.Traits { return &x.shared.values[n.shared] }
 
 // heardOf is the time of the last report, or of the last request on record. The caller holds mu.
 func (x *Index) heardOf(n *node) int64 {
-	switch x.of(n).state {
+	switch x.of(n).State {
 	case provisioner.StateRevoked, provisioner.StateRetired:
 		return max(n.seen, n.enrolled) // the last write was an operator's
 	}
@@ -77,26 +46,20 @@ func (x *Index) heardOf(n *node) int64 {
 
 // shown requires mu.
 func (x *Index) shown(n *node) Node {
-	s := x.of(n)
 	return Node{
-		Identity:      n.id,
-		State:         s.state,
-		Site:          s.site,
-		Serial:        unpackSerial(n.serial),
-		Expires:       instant(n.expires).Truncate(time.Second),
-		Offered:       s.offered,
-		Cloned:        s.cloned,
-		Fault:         s.fault,
-		Token:         x.tokens.values[n.token],
-		Policy:        s.policy,
-		Reason:        s.reason,
-		Agent:         s.agent,
-		Facts:         x.unpackFacts(x.facts.values[n.facts]),
-		FirstEnrolled: instant(n.enrolled),
-		Changed:       instant(n.changed),
-		OwnedSince:    instant(n.owned).Truncate(time.Second),
-		Seen:          instant(x.heardOf(n)).Truncate(time.Second),
-		Revision:      n.revision,
+		Brief: provisioner.Brief{
+			Identity:      n.id,
+			Traits:        *x.of(n),
+			Serial:        unpackSerial(n.serial),
+			Expires:       instant(n.expires).Truncate(time.Second),
+			Token:         x.tokens.values[n.token],
+			Facts:         x.unpackFacts(x.facts.values[n.facts]),
+			FirstEnrolled: instant(n.enrolled),
+			Changed:       instant(n.changed),
+			OwnedSince:    instant(n.owned).Truncate(time.Second),
+		},
+		Seen:     instant(x.heardOf(n)).Truncate(time.Second),
+		Revision: n.revision,
 	}
 }
 

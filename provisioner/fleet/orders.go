@@ -105,7 +105,7 @@ func (e *explainer) order(o *Command) {
 		}
 	default:
 		became = "the node did not answer, and may not have received it"
-		do = []Action{e.about("node "+string(o.verb), "send the command again")}
+		do = []Action{e.about("node "+string(o.verb), "", "send the command again")}
 	}
 	e.add("commanded", "%s commanded the node at %s %s%s: %s.",
 		o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
@@ -138,15 +138,8 @@ func (e *explainer) admitted(key string) bool {
 		})
 }
 
-func (e *explainer) spent() *provisioner.SpentApproval {
-	if e.record == nil {
-		return nil
-	}
-	return e.record.Approval
-}
-
 func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
-	spent := e.spent()
+	spent := e.record.Approval
 	if spent == nil || !e.admitted(spent.KeyHash) {
 		return
 	}
@@ -162,32 +155,29 @@ const keyRejected = "key_rejected"
 // verdict explains a verdict on a key. next is the code that the key's next request gets, if the verdict is an open
 // approval.
 func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
-	key := func(verb, text string) Action {
-		return Action{Verb: verb, Identity: e.Identity, Key: a.KeyHash, Text: text}
-	}
-	spent := e.spent()
+	spent := e.record.Approval
 	switch {
 	case a.Verdict == orders.VerdictReject:
 		e.add(keyRejected, "The key %s was rejected at %s by %s%s, and cannot enroll.",
 			a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
 			[]Action{
-				key("node approve", "approve the rejected key after all"),
-				key("node forget", "lift the rejection, so that the key waits again"),
+				e.about("node approve", a.KeyHash, "approve the rejected key after all"),
+				e.about("node forget", a.KeyHash, "lift the rejection, so that the key waits again"),
 			}
 	case a.Verdict != orders.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
 		// The verdict was lifted, the approval was used, or a later one was.
 	case a.Open(e.now):
-		e.open(a, next, key)
+		e.open(a, next)
 	default:
 		e.add("approval_ended", "The key %s was approved at %s by %s%s, but did not ask before the approval expired "+
 			"at %s.",
 			a.KeyHash, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt)).Do =
-			[]Action{key("node approve", "approve the key again, once it waits")}
+			[]Action{e.about("node approve", a.KeyHash, "approve the key again, once it waits")}
 	}
 }
 
 // open explains an approval that has not expired.
-func (e *explainer) open(a *orders.Answer, next wire.Code, key func(verb, text string) Action) {
+func (e *explainer) open(a *orders.Answer, next wire.Code) {
 	said := "The key " + a.KeyHash + " was approved at " + stamp(a.At) + " by " + a.By + because(a.Why)
 	switch next {
 	case "":
@@ -197,10 +187,10 @@ func (e *explainer) open(a *orders.Answer, next wire.Code, key func(verb, text s
 			stamp(a.ExpiresAt))
 	case wire.CodeApprovalPending:
 		e.add("approval_over", "%s, for a node that has lost the name since: the approval is void.", said).Do =
-			[]Action{key("node approve", "approve the key again, once it waits")}
+			[]Action{e.about("node approve", a.KeyHash, "approve the key again, once it waits")}
 	case wire.CodeIdentityTaken:
 		e.add("approval_over", "%s, but the name belongs to another key: the approval is void.", said).Do =
-			[]Action{key("node grant", "give the name to the approved key instead")}
+			[]Action{e.about("node grant", a.KeyHash, "give the name to the approved key instead")}
 	case wire.CodeIdentityRevoked:
 		e.add("approval_over", "%s, but the name or the key is revoked: the approval is void.", said)
 	default:

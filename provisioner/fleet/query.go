@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +122,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
-	if q.Sort == "" {
-		q.Sort = ByName
-	}
-	if q.Limit == 0 {
-		q.Limit = DefaultLimit
-	}
+	q.Sort, q.Limit = cmp.Or(q.Sort, ByName), cmp.Or(q.Limit, DefaultLimit)
 	facts, err := x.askedFacts(q.Facts)
 	if err != nil {
 		return nil, err
@@ -154,7 +150,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 		n := &x.nodes[i]
 		if x.selects(&q.Filter, n, facts) {
 			p.Total++
-			p.States[x.of(n).state]++
+			p.States[x.of(n).State]++
 			first.offer(n)
 		}
 	}
@@ -174,11 +170,11 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 	s := x.of(n)
 	switch {
 	case !n.recorded(),
-		len(f.States) > 0 && !slices.Contains(f.States, s.state),
-		f.Site != "" && s.site != f.Site,
+		len(f.States) > 0 && !slices.Contains(f.States, s.State),
+		f.Site != "" && s.Site != f.Site,
 		f.Token != "" && x.tokens.values[n.token] != f.Token,
-		!strings.HasPrefix(s.policy, f.Policy),
-		f.Faulty && s.fault == "",
+		!strings.HasPrefix(s.Policy, f.Policy),
+		f.Faulty && s.Fault == "",
 		!strings.HasPrefix(string(n.id), f.Prefix),
 		!f.ExpiresBefore.IsZero() && (n.expires == 0 || !instant(n.expires).Before(f.ExpiresBefore)),
 		!f.SeenBefore.IsZero() && !instant(x.heardOf(n)).Before(f.SeenBefore),

@@ -36,11 +36,11 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		}
 		had := x.of(n)
 		s.Total++
-		s.States[had.state]++
-		if had.cloned {
+		s.States[had.State]++
+		if had.Cloned {
 			s.Cloned++
 		}
-		if had.state == provisioner.StateProvisioned {
+		if had.State == provisioner.StateProvisioned {
 			s.count(instant(n.expires).Sub(now))
 		}
 	}
@@ -68,7 +68,7 @@ func (x *Index) Faulty(now time.Time) error {
 		left = "ended " + span.Format(now.Sub(end)) + " ago"
 	}
 	return fmt.Errorf("nodes that cannot renew as they should: %d; first %s, whose certificate %s: %s",
-		len(x.faulty), first.id, left, x.of(first).fault)
+		len(x.faulty), first.id, left, x.of(first).Fault)
 }
 
 func (s *Summary) count(left time.Duration) {

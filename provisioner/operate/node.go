@@ -25,7 +25,6 @@ type Nodes struct {
 	*base
 
 	command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
-	signers *trust.Signers
 }
 
 // How long a grant can be used.

@@ -51,6 +51,7 @@ func New(cfg Config) *Orders {
 		provisioner: cfg.Provisioner,
 		store:       own.Store,
 		logs:        own.Store.Logs(),
+		signers:     own.Signers,
 		emit:        own.Emit,
 		log:         own.Log,
 		clock:       own.Now,
@@ -62,13 +63,13 @@ func New(cfg Config) *Orders {
 		}
 	}
 	return &Orders{
-		Nodes:     &Nodes{base: b, command: cfg.Command, signers: own.Signers},
+		Nodes:     &Nodes{base: b, command: cfg.Command},
 		Keys:      &Keys{base: b},
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
-		Signers:   &Signers{base: b, signers: own.Signers},
-		Tokens:    &Tokens{base: b, signers: own.Signers},
+		Signers:   &Signers{base: b},
+		Tokens:    &Tokens{base: b},
 		Recovery:  &Recovery{base: b},
 		Process:   &Process{base: b, cfg: own},
 	}
@@ -78,6 +79,7 @@ type base struct {
 	provisioner *provisioner.Provisioner
 	store       provisioner.Store
 	logs        *orders.Logs
+	signers     *trust.Signers
 	emit        func(events.Event)
 	log         *slog.Logger
 	clock       func() time.Time

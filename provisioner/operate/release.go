@@ -41,19 +41,6 @@ func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string,
 	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
 		return nil, err
 	}
-	return t.release(ctx, tid, who, cause)
-}
-
-func (t *Tokens) tellReleased(ctx context.Context, e events.Event, released []trust.TokenUse) {
-	for _, u := range released {
-		e.Node, e.Source = string(u.Identity), u.Source
-		t.report(ctx, "token use released", e, "token_id", e.Token, "node", u.Identity)
-	}
-}
-
-// release reads the log itself, since the ledger keeps no times.
-func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string,
-	cause trust.Cause) ([]trust.TokenUse, error) {
 	e := t.event(events.TokenReleased, cause)
 	e.Token = tid
 	for range maxRounds {
@@ -86,13 +73,17 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string,
 			decided = append(decided, u.TokenUse)
 		}
 		_, err = t.store.AppendClaims(ctx, tid, entry, l.At)
-		if err == nil {
-			t.tellReleased(ctx, e, decided)
-			return decided, nil
+		if errors.Is(err, trust.ErrConflict) {
+			continue
 		}
-		if !errors.Is(err, trust.ErrConflict) {
+		if err != nil {
 			return nil, err
 		}
+		for _, u := range decided {
+			e.Node, e.Source = string(u.Identity), u.Source
+			t.report(ctx, "token use released", e, "token_id", tid, "node", u.Identity)
+		}
+		return decided, nil
 	}
 	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
@@ -117,7 +108,7 @@ func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) er
 		return fmt.Errorf("history of %q ends before revision %d: try again", u.Identity, revision)
 	}
 	for _, r := range history {
-		if mentions(r.Record, u.Key) {
+		if slices.Contains(r.Record.Keys(), u.Key) {
 			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity,
 				r.Revision)
 		}
@@ -129,21 +120,17 @@ func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) er
 	return nil
 }
 
-func mentions(r *provisioner.Record, key string) bool {
-	return slices.Contains(r.Lineage, key) ||
-		r.Current != nil && r.Current.KeyHash == key ||
-		r.Next != nil && r.Next.KeyHash == key
-}
-
 // onRecord reports whether a revision of the record mentions the key. Most keys are found in the newest.
 func (t *Tokens) onRecord(ctx context.Context, id wire.Identity, key string) (bool, error) {
 	newest, _, err := t.store.Record(ctx, id)
 	if err != nil || newest == nil {
 		return false, err
 	}
-	if mentions(newest, key) {
+	if slices.Contains(newest.Keys(), key) {
 		return true, nil
 	}
 	history, _, err := t.store.History(ctx, id)
-	return slices.ContainsFunc(history, func(r provisioner.Revised) bool { return mentions(r.Record, key) }), err
+	return slices.ContainsFunc(history, func(r provisioner.Revised) bool {
+		return slices.Contains(r.Record.Keys(), key)
+	}), err
 }

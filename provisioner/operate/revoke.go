@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,12 +21,12 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
 	) (*trust.Revocation, error) {
 		if errors.Is(err, trust.ErrRecord) {
-			return provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, n.now(), c)
+			return provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, n.now(), c), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		switch stateOf(record) {
+		switch provisioner.StateOf(record) {
 		case provisioner.StateNone:
 			return nil, provisioner.ErrNoRecord
 		case provisioner.StateRetired:
@@ -36,10 +37,10 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 			(record.State == provisioner.StateRevoked || newest.ID != record.Revoked) {
 			return nil, nil
 		}
-		if err := checkSeen(record, at, seen); err != nil {
+		if err := cmp.Or(seen...).Check(record, at); err != nil {
 			return nil, err
 		}
-		return provisioner.EntryAbout(trust.RevokedNode, record, n.now(), c)
+		return provisioner.EntryAbout(trust.RevokedNode, record, n.now(), c), nil
 	})
 }
 
@@ -57,33 +58,24 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 		switch {
 		case record == nil && newest == nil:
 			return nil, provisioner.ErrNoRecord
-		case record == nil && !revoked, stateOf(record) == provisioner.StateRetired && !revoked:
+		case record == nil && !revoked, provisioner.StateOf(record) == provisioner.StateRetired && !revoked:
 			return nil, nil
 		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() &&
-			stateOf(record) != provisioner.StateRevoked:
+			provisioner.StateOf(record) != provisioner.StateRevoked:
 			// The node was revoked after the operator saw it: a stolen machine's name must not become free.
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
 		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
 			return nil, nil // another provisioner retired it
 		}
-		if err := checkSeen(record, at, seen); err != nil {
+		if err := cmp.Or(seen...).Check(record, at); err != nil {
 			return nil, err
 		}
 		if record == nil {
 			// The record was lost in a restore.
 			record = &provisioner.Record{Identity: id}
 		}
-		return provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c)
+		return provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c), nil
 	})
-}
-
-func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner.Precondition) error {
-	for _, s := range seen {
-		if err := s.Check(record, at); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // takenBack returns the entry to write about an identity, nil for none. err is the error of reading the record.
@@ -120,11 +112,4 @@ func (n *Nodes) takeBackOnce(ctx context.Context, id wire.Identity, decide taken
 		return err
 	}
 	return n.provisioner.Revocations().Put(ctx, entry, expected)
-}
-
-func stateOf(r *provisioner.Record) provisioner.State {
-	if r == nil {
-		return provisioner.StateNone
-	}
-	return r.State
 }

@@ -5,18 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
 // Signers are the signers of trusted tokens.
-type Signers struct {
-	*base
-
-	signers *trust.Signers
-}
+type Signers struct{ *base }
 
 // Add trusts a signer's tokens, even if the signer was removed. An existing signer gets the new name and limits. The
 // error is [trust.ErrState] if another signer has the name.
@@ -42,12 +37,16 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ 
 		return nil, err
 	}
 	s.report(ctx, "signer added", added, "signer", e.ID, "name", e.Name)
+	return s.info(e.ID), nil
+}
+
+func (s *Signers) info(id jwt.SignerID) *trust.SignerInfo {
 	for _, i := range s.signers.List() {
-		if i.ID == e.ID {
-			return &i, nil
+		if i.ID == id {
+			return &i
 		}
 	}
-	return nil, errors.New("the signer was written but is not listed")
+	return nil
 }
 
 // Remove makes a signer's tokens invalid, even if provisioner.yaml lists it or this provisioner does not know it.
@@ -59,10 +58,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	}
 	// End the signer's entry, and also the signer in configuration files: another provisioner may list it.
 	entries, name := []string{string(id)}, ""
-	for _, i := range s.signers.List() {
-		if i.ID != id {
-			continue
-		}
+	if i := s.info(id); i != nil {
 		if i.Removed {
 			return s.signers.Trusted(), nil
 		}
@@ -113,14 +109,7 @@ func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, n
 }
 
 func (b *base) putEnd(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
-	return b.provisioner.Revocations().Put(ctx, &trust.Revocation{
-		Schema: trust.RevocationSchema,
-		ID:     wire.NewID(),
-		Kind:   kind,
-		At:     b.now(),
-		By:     c.By,
-		Why:    c.Why,
-		Entry:  entry,
-		Name:   name,
-	}, 0)
+	e := trust.NewRevocation(kind, b.now(), c)
+	e.Entry, e.Name = entry, name
+	return b.provisioner.Revocations().Put(ctx, e, 0)
 }

@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
 // Tokens are the tokens that nodes enroll with.
-type Tokens struct {
-	*base
-
-	signers *trust.Signers
-}
+type Tokens struct{ *base }
 
 // Identify returns the id of a token by its text. The error is that of [jwt.Verifier.Verify]: a token that is not valid
 // needs no revocation.
@@ -37,15 +32,8 @@ func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) (err
 	if t.provisioner.Revocations().Token(id) != nil {
 		return nil
 	}
-	entry := &trust.Revocation{
-		Schema: trust.RevocationSchema,
-		ID:     wire.NewID(),
-		Kind:   trust.RevokedToken,
-		At:     t.now(),
-		By:     c.By,
-		Why:    c.Why,
-		Token:  id,
-	}
+	entry := trust.NewRevocation(trust.RevokedToken, t.now(), c)
+	entry.Token = id
 	e := t.event(events.TokenRevoked, c)
 	e.Token = id
 	err = t.provisioner.Revocations().Put(ctx, entry, 0)

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 
 	"muster/provisioner"
@@ -48,30 +48,25 @@ type TokenReport struct {
 	More   bool             `json:"more"`    // UsedBy was cut at the requested number
 }
 
-func summarize(tid jwt.TokenID, info *trust.TokenInfo, held int) TokenSummary {
-	s := TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}, Used: held}
+func (t *Tokens) summary(tid jwt.TokenID, info *trust.TokenInfo, held int) TokenSummary {
+	s := TokenSummary{
+		TokenInfo: trust.TokenInfo{ID: tid},
+		Used:      held,
+		Revoked:   t.provisioner.Revocations().Token(tid),
+	}
 	if info != nil {
 		s.TokenInfo = *info
 	}
 	if s.Uses > 0 {
-		left := max(s.Uses-held, 0)
+		s.Frozen = t.logs.FrozenBy(tid, s.IssuedAt) != nil
+		left := max(t.logs.UsesOf(tid, s.Uses)-held, 0)
 		s.Left = &left
 	}
 	return s
 }
 
-func (t *Tokens) fillStanding(s *TokenSummary) {
-	s.Revoked = t.provisioner.Revocations().Token(s.ID)
-	if s.Uses == 0 {
-		return
-	}
-	s.Frozen = t.logs.FrozenBy(s.ID, s.IssuedAt) != nil
-	left := max(t.logs.UsesOf(s.ID, s.Uses)-s.Used, 0)
-	s.Left = &left
-}
-
 // List returns the tokens that were used, claimed or revoked, by the time first seen.
-func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
+func (t *Tokens) List(ctx context.Context) (_ []TokenSummary, err error) {
 	defer about(&err, "list tokens")
 	books := make(map[jwt.TokenID]*trust.UseCount)
 	err = t.store.AllClaims(ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
@@ -84,110 +79,95 @@ func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for tid, b := range books {
-		tokens = append(tokens, summarize(tid, b.Token, b.Held))
+	tokens := make(map[jwt.TokenID]TokenSummary)
+	for _, r := range t.provisioner.Revocations().Tokens() {
+		tokens[r.Token] = t.summary(r.Token, nil, 0)
 	}
 	err = t.store.NotedTokens(ctx, func(i *trust.TokenInfo) error {
-		if books[i.ID] == nil {
-			tokens = append(tokens, summarize(i.ID, i, 0))
-		}
+		tokens[i.ID] = t.summary(i.ID, i, 0)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	listed := make(map[jwt.TokenID]bool, len(tokens))
-	for i := range tokens {
-		t.fillStanding(&tokens[i])
-		listed[tokens[i].ID] = true
+	for tid, b := range books {
+		tokens[tid] = t.summary(tid, b.Token, b.Held)
 	}
-	for _, r := range t.provisioner.Revocations().Tokens() {
-		if !listed[r.Token] {
-			tokens = append(tokens, TokenSummary{TokenInfo: trust.TokenInfo{ID: r.Token}, Revoked: r})
-		}
-	}
-	slices.SortFunc(tokens, func(a, b TokenSummary) int {
+	return slices.SortedFunc(maps.Values(tokens), func(a, b TokenSummary) int {
 		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.ID, b.ID))
-	})
-	return tokens, nil
+	}), nil
 }
 
-// Get returns one token with up to most uses. The error wraps [trust.ErrTokenID] or [ErrUnknownToken].
-func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (*TokenReport, error) {
-	report := &TokenReport{UsedBy: []trust.TokenUse{}}
-	summary, err := t.eachUse(ctx, tid, func(u trust.TokenUse) error {
+// Get returns one token with up to most uses. A limited token costs one read a use; an unlimited token costs reading
+// every record, a million in three seconds. The error wraps [trust.ErrTokenID] or [ErrUnknownToken].
+func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (_ *TokenReport, err error) {
+	if err := trust.CheckTokenID(tid); err != nil {
+		return nil, err
+	}
+	defer about(&err, "token %s", tid)
+	l, err := trust.ReadUseCount(ctx, t.store, tid)
+	if err != nil {
+		return nil, err
+	}
+	report := &TokenReport{TokenSummary: t.summary(tid, l.Token, l.Held), UsedBy: []trust.TokenUse{}}
+	add := func(u trust.TokenUse) error {
 		if len(report.UsedBy) == most {
 			report.More = true
 			return errEnough
 		}
 		report.UsedBy = append(report.UsedBy, u)
 		return nil
-	})
+	}
+	if l.At == 0 {
+		err = t.addHolders(ctx, report, add)
+	} else {
+		err = t.addUses(ctx, l.Uses, add)
+	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
-	report.TokenSummary = *summary
 	return report, nil
 }
 
 var errEnough = errors.New("enough")
 
-// eachUse calls each for every use of a token until that fails, and returns its error with the summary. A limited token
-// costs one read a use; an unlimited token costs reading every record, a million in three seconds.
-func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
-	if err := trust.CheckTokenID(tid); err != nil {
-		return nil, err
-	}
-	l, err := trust.ReadUseCount(ctx, t.store, tid)
-	if err != nil {
-		return nil, fmt.Errorf("token %s: %w", tid, err)
-	}
-	if l.At == 0 {
-		return t.eachHolder(ctx, tid, each)
-	}
-	summary := summarize(tid, l.Token, l.Held)
-	t.fillStanding(&summary)
-	for _, u := range l.Uses {
+func (t *Tokens) addUses(ctx context.Context, uses []*trust.Use, add func(trust.TokenUse) error) error {
+	for _, u := range uses {
 		if u.Held() {
 			enrolled, err := t.onRecord(ctx, u.Identity, u.Key)
 			if err != nil {
-				return &summary, fmt.Errorf("token %s: %w", tid, err)
+				return err
 			}
 			if enrolled {
 				u.State = trust.UseEnrolled
 			}
 		}
-		if err := each(u.TokenUse); err != nil {
-			return &summary, err
+		if err := add(u.TokenUse); err != nil {
+			return err
 		}
 	}
-	return &summary, nil
+	return nil
 }
 
-func (t *Tokens) eachHolder(ctx context.Context, tid jwt.TokenID,
-	each func(trust.TokenUse) error) (*TokenSummary, error) {
-	info, err := t.store.NotedToken(ctx, tid)
-	if err != nil {
-		return nil, fmt.Errorf("token %s: %w", tid, err)
+func (t *Tokens) addHolders(ctx context.Context, to *TokenReport, add func(trust.TokenUse) error) error {
+	info, err := t.store.NotedToken(ctx, to.ID)
+	switch {
+	case err != nil:
+		return err
+	case info == nil && to.Revoked != nil: // before any use
+		return nil
+	case info == nil:
+		return ErrUnknownToken
 	}
-	if info == nil {
-		if r := t.provisioner.Revocations().Token(tid); r != nil { // revoked before any use
-			return &TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}, Revoked: r}, nil
-		}
-		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)
-	}
-	summary := summarize(tid, info, 0)
-	t.fillStanding(&summary)
-	return &summary, t.store.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error {
-		if r.Token != tid {
+	to.TokenSummary = t.summary(to.ID, info, 0)
+	return t.store.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error {
+		if r.Token != to.ID {
 			return nil
 		}
 		u := trust.TokenUse{Identity: r.Identity, State: trust.UseEnrolled, At: r.UpdatedAt, Source: r.Source}
-		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-			if i != nil {
-				u.Key = i.KeyHash
-			}
+		if i := cmp.Or(r.Next, r.Current); i != nil {
+			u.Key = i.KeyHash
 		}
-		return each(u)
+		return add(u)
 	})
 }

@@ -24,7 +24,7 @@ const (
 // Components keep the newest report of each provisioner.
 type Components struct{ *client }
 
-// PutComponent implements [fleet.ComponentStore].
+// PutComponent replaces a component's report. After an error the report may have been written.
 func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_")
 	if _, err := s.putReserved(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
@@ -33,7 +33,7 @@ func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error
 	return nil
 }
 
-// Components implements [fleet.ComponentStore].
+// Components returns all reports by name, without those of a later version.
 func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	var all []*fleet.HeardComponent
 	err := s.scan(ctx, streamComponents, 0, lastPerSubject(subjectComponent+"*"), func(m message) error {

@@ -86,7 +86,7 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 			for _, n := range p.Nodes {
 				want := stored[n.Identity]
 				if n.Revision != revisions[n.Identity] || n.State != want.State || n.Agent != want.Agent ||
-					!n.Changed.Equal(want.Updated) || n.Offered != want.Offered {
+					!n.Changed.Equal(want.Changed) || n.Offered != want.Offered {
 					wrong = fmt.Sprintf("member %d: %+v at %d, want %+v at %d", i, n, n.Revision, want,
 						revisions[n.Identity])
 				}

@@ -55,6 +55,18 @@ type Revocation struct {
 	To string `json:"to,omitempty"`
 }
 
+// NewRevocation returns an entry with an id of its own, without a subject.
+func NewRevocation(kind RevocationKind, at time.Time, c Cause) *Revocation {
+	return &Revocation{
+		Schema: RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   kind,
+		At:     at,
+		By:     c.By,
+		Why:    c.Why,
+	}
+}
+
 // A RevokedCertificate is a certificate for a CRL.
 type RevokedCertificate struct {
 	Serial   string    `json:"serial"`    // lower-case hex

@@ -131,7 +131,7 @@ type Reports struct {
 	// Emit must not block.
 	Emit func(events.Event)
 
-	// Observe gets each decision, or the error; asked is the policy's digest. It must not block. May be nil.
+	// Observe gets each decision, or the error; asked is the policy's digest. It must not block.
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
 	Meter Meter
@@ -171,9 +171,6 @@ type Provisioner struct {
 
 // New returns a Provisioner. It starts nothing.
 func New(cfg Config) *Provisioner {
-	if cfg.Observe == nil {
-		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
-	}
 	if cfg.CRL.Listed == nil {
 		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
 	}

@@ -201,11 +201,8 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 			Roots:       d.parts.authority.Roots(),
 		}
 	}
-	s, err := httpapi.New(cfg)
-	if err == nil {
-		err = listenError(s.Open(), "api.listen")
-	}
-	if err != nil {
+	s := httpapi.New(cfg)
+	if err := listenError(s.Open(), "api.listen"); err != nil {
 		return nil, err
 	}
 	d.live.apiURL.Store(s.URL())

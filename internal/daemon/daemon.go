@@ -538,7 +538,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Facts:        provisioner.FactsConfig{Shown: d.cfg.Waiting.Facts, Kept: d.cfg.Fleet.Facts},
 		Self:         provisioner.Self{Installation: s.Installation().ID, Site: d.parts.site, Version: d.opts.Version},
 		Reports: provisioner.Reports{
-			Observe: d.reports.observer(),
+			Observe: d.reports.decided,
 			Emit:    emit,
 			Meter:   d.activity,
 			Alarms:  d.alarms,

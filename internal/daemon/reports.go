@@ -37,17 +37,12 @@ func newReports(b *base) (*reports, error) {
 	return r, err
 }
 
-func (r *reports) observer() func(*policies.Input, *policies.Decision, error, string) {
-	if r.shadow == nil && r.recorder == nil {
-		return nil
+func (r *reports) decided(in *policies.Input, decision *policies.Decision, err error, asked string) {
+	if r.recorder != nil {
+		r.recorder.Observe(in, decision, err, asked)
 	}
-	return func(in *policies.Input, decision *policies.Decision, err error, asked string) {
-		if r.recorder != nil {
-			r.recorder.Observe(in, decision, err, asked)
-		}
-		if r.shadow != nil {
-			r.shadow.observe(in, decision, err, asked)
-		}
+	if r.shadow != nil {
+		r.shadow.observe(in, decision, err, asked)
 	}
 }
 

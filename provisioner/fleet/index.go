@@ -66,11 +66,8 @@ type Index struct {
 	faulty map[wire.Identity]struct{} // guarded by mu: nodes in the fleet with a fault
 }
 
-// NewIndex returns an empty index of log that keeps the named facts. A nil logger discards.
+// NewIndex returns an empty index of log that keeps the named facts.
 func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
 	return &Index{
 		log:     log,
 		logger:  logger,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 func (f *feed) index(t testing.TB, facts ...string) *fleet.Index {
 	t.Helper()
 	f.records, f.own, f.done, f.seen = make(chan []byte), make(chan owned), make(chan struct{}), make(chan struct{})
-	x := fleet.NewIndex(f, nil, facts)
+	x := fleet.NewIndex(f, slog.New(slog.DiscardHandler), facts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- x.Run(ctx) }()

@@ -12,10 +12,7 @@ func backupRoutes(s *Server) {
 	need := access{admin, true}
 	answer := stream{need: need, form: "application/octet-stream", pieces: "Muster-Messages"}
 	s.handle("POST /v1/backup", need, func(w http.ResponseWriter, r *http.Request) {
-		cause, err := decode(w, r, &Reason{})
-		if err == nil {
-			err = checkReason(r, cause)
-		}
+		cause, err := decode(w, r, need, &Reason{})
 		if err != nil {
 			s.fail(w, r, err)
 			return

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/internal/testbed"
 	"muster/provisioner/httpapi"
@@ -76,10 +78,8 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 	}
 	cfg.Provisioner = f.Daemon().Operator()
 	cfg.Orders = f.Daemon().Orders()
-	s, err := httpapi.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg.Log, cfg.Now = slog.New(slog.DiscardHandler), time.Now
+	s := httpapi.New(cfg)
 	running(t, s)
 	return observed(httpapi.NewClient(cfg.Socket))
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -49,24 +48,12 @@ type Config struct {
 	// HTTPS configures the listener for other machines; nil: none.
 	HTTPS *HTTPSConfig
 
-	// Log defaults to discarding.
-	Log *slog.Logger
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
+	Log *slog.Logger     // required
+	Now func() time.Time // required
 }
 
-// New checks cfg and returns a Server. It opens nothing.
-func New(cfg Config) (*Server, error) {
-	if cfg.Socket == "" || cfg.Provisioner == nil || cfg.Orders == nil {
-		return nil, errors.New("HTTP API: Config has no Socket, no Provisioner or no Orders")
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
+// New opens nothing.
+func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), routes: make(map[string]access)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, routes := range []func(*Server){
@@ -77,5 +64,5 @@ func New(cfg Config) (*Server, error) {
 		routes(s)
 	}
 	s.mux.HandleFunc("/", s.unrouted)
-	return s, nil
+	return s
 }

@@ -20,15 +20,11 @@ import (
 
 // routes is a server that knows its routes, and serves none.
 var routes = sync.OnceValue(func() *httpapi.Server {
-	s, err := httpapi.New(httpapi.Config{
+	return httpapi.New(httpapi.Config{
 		Socket:      "none",
 		Provisioner: &provisioner.Provisioner{},
 		Orders:      &operate.Orders{},
 	})
-	if err != nil {
-		panic(err)
-	}
-	return s
 })
 
 // requestOver asks for a node over a connection that is there already.

@@ -162,30 +162,18 @@ func getList[T any](s *Server, role trust.OperatorRole, route string, list func(
 	})
 }
 
-// ask serves POST requests that change nothing.
-func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
-	s.handle("POST "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
-		var q Q
-		_, err := decode(w, r, &q)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		a, err := answer(r, &q)
-		s.answer(w, r, a, err)
-	})
-}
-
-// change serves an order, with its reason in the cause. The order is finished even if the caller disconnects.
+// change serves an order, with its reason in the cause.
 func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
-	s.handle("POST "+path, access{role, true}, func(w http.ResponseWriter, r *http.Request) {
+	post(s, access{role, true}, path, do)
+}
+
+// post serves POST requests, which are finished even if the caller disconnects.
+func post[Q, A any](s *Server, need access, path string, do func(*http.Request, *Q, trust.Cause) (A, error)) {
+	s.handle("POST "+path, need, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
-		cause, err := decode(w, r, &q)
-		if err == nil {
-			err = checkReason(r, cause)
-		}
+		cause, err := decode(w, r, need, &q)
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -229,9 +217,9 @@ func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Meth
 // none is the answer to an order without a result.
 type none struct{}
 
-// decode reads a request's body into q, and returns the caller with the reason in the body. An empty body is an empty
-// object.
-func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) {
+// decode reads a request's body into q, and returns the caller with the reason in the body, checked for changes. An
+// empty body is an empty object.
+func decode(w http.ResponseWriter, r *http.Request, need access, q any) (trust.Cause, error) {
 	cause := trust.Cause{By: by(r.Context())}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err == nil && len(b) > 0 {
@@ -248,5 +236,8 @@ func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) 
 	var reason Reason
 	_ = json.Unmarshal(b, &reason) // DecodeStrict has checked it
 	cause.Why = reason.Why
-	return cause, nil
+	if need.changes {
+		err = checkReason(r, cause)
+	}
+	return cause, err
 }

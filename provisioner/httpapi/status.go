@@ -15,24 +15,17 @@ import (
 
 // A Status sums up the reports of the installation's provisioners, which are a few seconds old.
 type Status struct {
-	Installation string               `json:"installation"`
-	Provisioners []*StatusProvisioner `json:"provisioners"`
-	Nodes        *fleet.Summary       `json:"nodes,omitempty"` // nil while the index is read
-	Waiting      int                  `json:"waiting"`         // length of the pending list
-	Activity     fleet.Activity       `json:"activity"`
-	Pauses       []*orders.Pause      `json:"pauses"`
-	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
-	Unknown      []string             `json:"unknown"` // what could not be read, with the reason
+	Installation string                  `json:"installation"`
+	Provisioners []*fleet.HeardComponent `json:"provisioners"`    // with failed features only
+	Nodes        *fleet.Summary          `json:"nodes,omitempty"` // nil while the index is read
+	Waiting      int                     `json:"waiting"`         // length of the pending list
+	Activity     fleet.Activity          `json:"activity"`
+	Pauses       []*orders.Pause         `json:"pauses"`
+	Frozen       bool                    `json:"frozen"`  // a recovery has frozen limited tokens
+	Unknown      []string                `json:"unknown"` // what could not be read, with the reason
 
 	// Standing holds the problems that need an operator, one line each.
 	Standing []string `json:"standing"`
-}
-
-// A StatusProvisioner is the short form of a provisioner.
-type StatusProvisioner struct {
-	*fleet.HeardComponent
-
-	Features []fleet.Feature `json:"features"` // failed ones
 }
 
 func statusRoutes(s *Server) {
@@ -43,29 +36,28 @@ func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
 		Installation: p.Config().Installation,
-		Provisioners: []*StatusProvisioner{},
+		Provisioners: []*fleet.HeardComponent{},
 		Activity:     fleet.Activity{Refused: map[wire.Code]int{}},
 		Pauses:       s.cfg.Orders.Pauses.List(),
 		Frozen:       s.cfg.Orders.Recovery.Frozen(),
 		Unknown:      []string{},
 		Standing:     []string{},
 	}
-	unknown := func(what string, err error) {
-		now.Unknown = append(now.Unknown, fmt.Sprintf("%s: %v", what, err))
-	}
 	list := s.components(ctx)
 	if list.Incomplete != "" {
 		now.Unknown = append(now.Unknown, list.Incomplete)
 	}
 	for _, c := range list.Components {
-		now.Provisioners = append(now.Provisioners, &StatusProvisioner{HeardComponent: c, Features: c.Failed()})
+		shown := *c
+		shown.Features = c.Failed()
+		now.Provisioners = append(now.Provisioners, &shown)
 		if !c.Gone {
 			now.Activity.Add(c.Activity)
 		}
 	}
 	var err error
 	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
-		unknown("nodes", err)
+		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
 	}
 	now.Waiting = s.cfg.Orders.Keys.Count()
 	now.stand()

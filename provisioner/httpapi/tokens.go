@@ -44,7 +44,9 @@ func tokenRoutes(s *Server) {
 	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
 		return t.Get(r.Context(), tid(r), maxTokenUses)
 	})
-	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
+	post(s, access{role: viewer}, "/v1/tokens/identify", func(
+		_ *http.Request, q *TokenText, _ trust.Cause,
+	) (*TokenID, error) {
 		id, err := t.Identify(string(q.Token))
 		if err != nil {
 			return nil, badRequest(err)

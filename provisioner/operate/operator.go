@@ -22,9 +22,6 @@ type Operators struct {
 	cfg provisioner.Config
 }
 
-// ErrOperator means that an operator's description is invalid; the text lists every fault.
-var ErrOperator = errors.New("operator not accepted")
-
 // An AddedOperator is the result of [Operators.Add].
 type AddedOperator struct {
 	OperatorInfo
@@ -40,8 +37,8 @@ type AddedOperator struct {
 func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (_ *AddedOperator, err error) {
 	defer about(&err, "add operator %.80q", n.Name)
 	e, err := n.entry()
-	if err = errors.Join(c.Check(), err); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOperator, err)
+	if err = wrong(c.Check(), err); err != nil {
+		return nil, err
 	}
 	before, _ := o.logs.Operators.Get(n.Name)
 	e.At, e.By, e.Why = o.now(), c.By, c.Why
@@ -86,8 +83,8 @@ func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain stri
 // unknown name.
 func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) (err error) {
 	defer about(&err, "remove operator %.80q", name)
-	if err := errors.Join(c.Check(), trust.CheckOperatorName(name)); err != nil {
-		return fmt.Errorf("%w: %w", ErrOperator, err)
+	if err := wrong(c.Check(), trust.CheckOperatorName(name)); err != nil {
+		return err
 	}
 	known, found := o.logs.Operators.Of(name)
 	switch {

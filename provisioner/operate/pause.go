@@ -15,9 +15,6 @@ import (
 // MaxPauses bounds the paused sites: to pause more, pause the installation.
 const MaxPauses = 100
 
-// ErrPauses means that a pause is invalid; the text says why.
-var ErrPauses = errors.New("pause not accepted")
-
 // ErrNotPaused means that there is nothing to resume.
 var ErrNotPaused = errors.New("not paused")
 
@@ -38,8 +35,8 @@ func (p *Pauses) Standing() error {
 
 // Begin stops enrollment at a site, or everywhere if site is empty, until [Pauses.End]; with renewals true it stops
 // renewals too. It replaces the site's earlier pause. Running requests are finished; later ones get [wire.CodePaused]
-// and retry. The error is [ErrPauses].
-func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*orders.Pause, error) {
+// and retry. The error is a [provisioner.OrderError].
+func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (_ *orders.Pause, err error) {
 	s := &orders.Pause{
 		Schema:   orders.PauseSchema,
 		Site:     site,
@@ -47,19 +44,20 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 		At:       p.now(),
 		Cause:    c,
 	}
-	err := errors.Join(c.Check(), s.Check())
+	defer about(&err, "pause %s", s.Scope())
+	err = errors.Join(c.Check(), s.Check())
 	if n := len(p.List()); n >= MaxPauses && p.logs.Pauses.Of(site) == nil {
 		err = errors.Join(err, fmt.Errorf("%d sites are paused, limit %d: pause the whole installation", n, MaxPauses))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
+	if err := wrong(err); err != nil {
+		return nil, err
 	}
 	e := p.event(events.Paused, c)
 	e.Site, e.Renewals = site, renewals
 	_, err = trust.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
 		func(trust.Entry[*orders.Pause]) (*orders.Pause, error) { return s, nil })
 	if err != nil {
-		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)
+		return nil, err
 	}
 	p.report(ctx, "enrollment paused", e, "site", site, "renewals", renewals)
 	return s, nil
@@ -67,21 +65,21 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 
 // End ends the pause of one site, or the installation's if site is empty. The error is [ErrNotPaused], or
 // [trust.ErrState] if another operator pauses meanwhile.
-func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
-	if err := c.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ErrPauses, err)
-	}
+func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) (err error) {
 	over := &orders.Pause{Schema: orders.PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
+	defer about(&err, "resume %s", over.Scope())
+	if err := wrong(c.Check()); err != nil {
+		return err
+	}
 	before, _ := p.logs.Pauses.Get(over.LogKey())
 	s := p.logs.Pauses.Of(site)
 	if s == nil {
-		return fmt.Errorf("resume %s: %w", over.Scope(), ErrNotPaused)
+		return ErrNotPaused
 	}
 	e := p.event(events.Resumed, c)
 	e.Site, e.Elapsed = site, over.At.Sub(s.At)
-	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
-	if err != nil {
-		return fmt.Errorf("resume %s: %w", s.Scope(), changedMeanwhile(err))
+	if _, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision); err != nil {
+		return changedMeanwhile(err)
 	}
 	p.report(ctx, "enrollment resumed", e, "site", site, "elapsed", e.Elapsed)
 	return nil

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func BenchmarkFleet(b *testing.B) {
 		}
 	}
 	s.emitted(b, st, events.Event{Type: events.Granted, Time: at, Node: string(noisy)})
-	x := fleet.NewIndex(st, nil, nil)
+	x := fleet.NewIndex(st, slog.New(slog.DiscardHandler), nil)
 	one := fleet.NewInspector(st, x)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ func (s *site) join(t *testing.T) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{store: st, conn: conn, index: fleet.NewIndex(st, nil, nil)}
+	m := &member{store: st, conn: conn, index: fleet.NewIndex(st, slog.New(slog.DiscardHandler), nil)}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- m.index.Run(ctx) }()

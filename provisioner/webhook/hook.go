@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"muster/internal/wire"
 	"muster/provisioner/events"
 )
 
@@ -64,14 +63,8 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 
 // isOwnAlarm reports whether an event is this webhook's alarm, which cannot be delivered either.
 func (h *hook) isOwnAlarm(e *events.Stored) bool {
-	if e.Type != events.AlarmRaised {
-		return false
-	}
-	var data struct {
-		Code  wire.Code `json:"code"`
-		Cause string    `json:"cause"`
-	}
-	return json.Unmarshal(e.Data, &data) == nil && data.Code == events.AlarmWebhookFailed &&
+	data := e.Read()
+	return e.Type == events.AlarmRaised && data.Code == events.AlarmWebhookFailed &&
 		strings.Contains(data.Cause, h.title()+": ")
 }
 

@@ -124,8 +124,8 @@ func TestPauseOfASite(t *testing.T) {
 		t.Errorf("after it was resumed: %v", err)
 	}
 	for _, site := range []jwt.Site{"a b", jwt.Site(strings.Repeat("x", 64))} {
-		if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), site, false, operator); !errors.Is(err,
-			operate.ErrPauses) {
+		_, err := testbed.Orders(p).Pauses.Begin(f.Context(), site, false, operator)
+		if invalid := (*provisioner.OrderError)(nil); !errors.As(err, &invalid) {
 			t.Errorf("pause of site %q: %v", site, err)
 		}
 	}

@@ -78,7 +78,8 @@ func (c *Component) Check() error {
 
 // Failed returns the features that do not work.
 func (c *Component) Failed() []Feature {
-	return slices.DeleteFunc(append([]Feature{}, c.Features...), func(f Feature) bool { return f.State != FeatureFailed })
+	all := append([]Feature{}, c.Features...)
+	return slices.DeleteFunc(all, func(f Feature) bool { return f.State != FeatureFailed })
 }
 
 // Times and sizes of the components' reports.

@@ -52,7 +52,7 @@ type Config struct {
 	Now func() time.Time // required
 }
 
-// New opens nothing.
+// New returns a Server. It opens nothing.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), routes: make(map[string]access)}
 	s.stopping, s.stop = context.WithCancel(context.Background())

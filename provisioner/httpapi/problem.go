@@ -83,7 +83,8 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
-		trust.ErrTokenID, operate.ErrEverything, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
+		trust.ErrTokenID, operate.ErrEverything, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey,
+		fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{

@@ -58,7 +58,7 @@ func (l *AllowList) Add(
 	if expires > 0 {
 		a.ExpiresAt = a.At.Add(expires)
 	}
-	return a, l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
+	return a, l.change(ctx, a)
 }
 
 // checkUnasked refuses a name for which keys wait: one of them may be a thief's, and the first that asks would get it.
@@ -85,22 +85,18 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	}
 	a := l.entry(wire.Pattern(wire.FoldName(string(pattern))), c)
 	a.Removed = true
-	return l.change(ctx, a, func(newest trust.Entry[*orders.Allowance]) error {
-		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
-			return ErrNotAllowed
-		}
-		return nil
-	})
+	return l.change(ctx, a)
 }
 
-// change replaces the newest entry of the pattern if check allows it.
-func (l *AllowList) change(
-	ctx context.Context, a *orders.Allowance, check func(newest trust.Entry[*orders.Allowance]) error,
-) error {
+// change replaces the newest entry of the pattern. A removal needs one; an unreadable one counts.
+func (l *AllowList) change(ctx context.Context, a *orders.Allowance) error {
 	err := l.put(ctx, a, func(key string) error {
 		_, err := trust.Change(ctx, l.logs.Allowances.Log, key,
 			func(newest trust.Entry[*orders.Allowance]) (*orders.Allowance, error) {
-				return a, check(newest)
+				if a.Removed && newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
+					return nil, ErrNotAllowed
+				}
+				return a, nil
 			})
 		return err
 	})

@@ -44,7 +44,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 		At:       p.now(),
 		Cause:    c,
 	}
-	defer about(&err, "pause %s", s.Scope())
+	defer about(&err, "pause %.80s", s.Scope())
 	err = errors.Join(c.Check(), s.Check())
 	if n := len(p.List()); n >= MaxPauses && p.logs.Pauses.Of(site) == nil {
 		err = errors.Join(err, fmt.Errorf("%d sites are paused, limit %d: pause the whole installation", n, MaxPauses))
@@ -67,7 +67,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 // [trust.ErrState] if another operator pauses meanwhile.
 func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) (err error) {
 	over := &orders.Pause{Schema: orders.PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
-	defer about(&err, "resume %s", over.Scope())
+	defer about(&err, "resume %.80s", over.Scope())
 	if err := wrong(c.Check()); err != nil {
 		return err
 	}

@@ -34,19 +34,17 @@ func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trus
 		return fmt.Errorf("%w: the store was never in recovery, so no token is frozen", trust.ErrState)
 	}
 	report, err := t.Get(ctx, tid, 1)
-	used := 0
-	switch {
-	case errors.Is(err, ErrUnknownToken): // none of its uses is on record
-	case err != nil:
+	if errors.Is(err, ErrUnknownToken) { // none of its uses is on record
+		report, err = &TokenReport{}, nil
+	}
+	if err != nil {
 		return err
-	default:
-		used = report.Used
 	}
 	u := &orders.Unfreeze{
 		Schema: orders.RecoverySchema,
 		Epoch:  r.Epoch,
 		Token:  tid,
-		Uses:   used + left,
+		Uses:   report.Used + left,
 		At:     t.now(),
 		Cause:  c,
 	}

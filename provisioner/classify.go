@@ -92,10 +92,7 @@ func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	}
 	issued := t.IssuedAt.Truncate(time.Second)
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if i == nil {
-			continue
-		}
-		if !issued.After(i.OfferedAt) {
+		if i != nil && !issued.After(i.OfferedAt) {
 			return false
 		}
 	}

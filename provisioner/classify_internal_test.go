@@ -211,12 +211,19 @@ func TestStatesFollowTheTable(t *testing.T) {
 func TestInvalidRecordsAreFound(t *testing.T) {
 	t.Parallel()
 	good := map[State]Record{
-		StateEnrolled: {Schema: RecordSchema, State: StateEnrolled, Next: &Issued{}, Attempt: "a"},
+		StateEnrolled: {
+			Schema:  RecordSchema,
+			State:   StateEnrolled,
+			Next:    &Issued{},
+			Lineage: []string{"k"},
+			Attempt: "a",
+		},
 		StateProvisioned: {
 			Schema:  RecordSchema,
 			State:   StateProvisioned,
 			Current: &Issued{},
 			Next:    &Issued{},
+			Lineage: []string{"k"},
 			Attempt: "a",
 		},
 		StateRevoked: {Schema: RecordSchema, State: StateRevoked, Attempt: "a"},
@@ -239,6 +246,7 @@ func TestInvalidRecordsAreFound(t *testing.T) {
 		"enrolled without an offer":     {StateEnrolled, func(r *Record) { r.Next = nil }},
 		"enrolled and confirmed":        {StateEnrolled, func(r *Record) { r.Current = r.Next }},
 		"provisioned by no certificate": {StateProvisioned, func(r *Record) { r.Current = nil }},
+		"an offer without a lineage":    {StateEnrolled, func(r *Record) { r.Lineage = nil }},
 		"without an attempt":            {StateProvisioned, func(r *Record) { r.Attempt = "" }},
 	}
 	for name, tt := range tests {

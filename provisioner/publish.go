@@ -32,7 +32,7 @@ type records struct{ *Provisioner }
 //
 // An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
-	if err := checkNext(r); err != nil {
+	if err := r.Check(); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
 	}
 	wait, first := publishBackoff, true
@@ -82,15 +82,4 @@ func (r *Record) carries(w *Record) bool {
 		return a.Serial == b.Serial && a.Digest == b.Digest
 	}
 	return r.Attempt == w.Attempt && r.State == w.State && same(r.Current, w.Current) && same(r.Next, w.Next)
-}
-
-// checkNext refuses a record that could not be read back.
-func checkNext(r *Record) error {
-	if err := r.Check(); err != nil {
-		return err
-	}
-	if r.Next != nil && len(r.Lineage) == 0 {
-		return fmt.Errorf("record of %q: it has an offer but no lineage", r.Identity)
-	}
-	return nil
 }

@@ -200,6 +200,8 @@ func (r *Record) Check() error {
 		return fmt.Errorf("record of %q: state enrolled, want a next and no current certificate", r.Identity)
 	case r.State == StateProvisioned && r.Current == nil:
 		return fmt.Errorf("record of %q: state provisioned, want a current certificate", r.Identity)
+	case r.Next != nil && len(r.Lineage) == 0:
+		return fmt.Errorf("record of %q: it has an offer but no lineage", r.Identity)
 	case r.Attempt == "":
 		return fmt.Errorf("record of %q: it has no attempt", r.Identity)
 	}

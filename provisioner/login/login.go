@@ -84,71 +84,68 @@ func New(p *provisioner.Provisioner) *Verifier {
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {
-	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
+	return v.login(ctx, source, func(l *Login) error {
 		// login has compared this clock with the mark in the store.
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
-			return "", nil, asValidityError(err, leaf, now)
+			return asValidityError(err, leaf, now)
 		}
-		if role != wire.RoleOperator {
-			return name, nil, fmt.Errorf("certificate of role %s, want operator", role)
+		if l.Name = name; role != wire.RoleOperator {
+			return fmt.Errorf("certificate of role %s, want operator", role)
 		}
-		e, err := v.operator(name)
+		e, err := v.operator(l)
 		if err != nil {
-			return name, nil, err
+			return err
 		}
 		serial := ca.Serial(leaf)
 		if by := v.provisioner.Revocations().Serial(serial); by != nil {
-			return name, nil, by.Err()
+			return by.Err()
 		}
 		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
-			return name, nil, fmt.Errorf("certificate %s is not the operator's newest, which is %q", serial, e.Serial)
+			return fmt.Errorf("certificate %s is not the operator's newest, which is %q", serial, e.Serial)
 		}
-		return name, e, nil
+		return nil
 	})
 }
 
 // Token is [Verifier.Certificate] for a token that the operator has signed; see [jwt.SignOperator].
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
-	var expires time.Time
-	l, err := v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
+	return v.login(ctx, source, func(l *Login) error {
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
-			return "", nil, err
+			return err
 		}
-		e, err := v.operator(token.Claimed())
+		l.Name = token.Claimed()
+		e, err := v.operator(l)
 		if err != nil {
-			return token.Claimed(), nil, err
+			return err
 		}
 		key, err := x509.ParsePKIXPublicKey(e.Key)
 		if err != nil {
-			return e.Name, e, err
+			return err
 		}
 		claims, err := token.Verify(key, v.cfg.Installation, v.cfg.Now())
 		if errors.Is(err, jwt.ErrOperatorTime) {
 			err = &ValidityError{err}
 		}
 		if err == nil {
-			expires = claims.ExpiresAt
+			l.Expires = claims.ExpiresAt
 		}
-		return e.Name, e, err
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	l.Expires = expires
-	return l, nil
 }
 
-func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
-	o, found := v.operators.Of(name)
+// operator returns the entry of the claimed name, and sets the role.
+func (v *Verifier) operator(l *Login) (*trust.OperatorEntry, error) {
+	o, found := v.operators.Of(l.Name)
 	switch {
 	case !found:
 		return nil, trust.ErrNoOperator
 	case o.Ended != nil:
 		return nil, fmt.Errorf("%w: removed by %s", trust.ErrNoOperator, o.Ended.By)
 	}
+	l.Role = o.Role
 	return o.OperatorEntry, nil
 }
 
@@ -159,10 +156,9 @@ func WithNotice(ctx context.Context, notice func(operator string)) context.Conte
 	return context.WithValue(ctx, noticeKey{}, notice)
 }
 
-// login authenticates within the failure budget of source, and reports refusals.
-func (v *Verifier) login(ctx context.Context, source string,
-	authenticate func() (name string, e *trust.OperatorEntry, err error),
-) (*Login, error) {
+// login authenticates within the failure budget of source, and reports refusals. authenticate fills the login as far as
+// it comes.
+func (v *Verifier) login(ctx context.Context, source string, authenticate func(*Login) error) (*Login, error) {
 	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock would accept expired credentials
 		return nil, err
 	}
@@ -172,16 +168,16 @@ func (v *Verifier) login(ctx context.Context, source string,
 	if !v.cfg.Budget.Charge(source) {
 		return nil, ErrLimited
 	}
-	name, e, err := authenticate()
-	if err != nil {
-		v.report(ctx, name, source, err)
+	l := &Login{}
+	if err := authenticate(l); err != nil {
+		v.report(ctx, l.Name, source, err)
 		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 	}
 	v.cfg.Budget.Refund(source)
 	if notice, ok := ctx.Value(noticeKey{}).(func(string)); ok {
-		notice(e.Name)
+		notice(l.Name)
 	}
-	return &Login{Name: e.Name, Role: e.Role}, nil
+	return l, nil
 }
 
 // report reports a failed login. The name is only claimed.

@@ -100,7 +100,7 @@ func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder
 	}
 	key := record.CommandKey
 	if o.Token != "" {
-		token, err := n.signers.VerifyFrom(string(o.Token), nil)
+		token, err := n.cfg.Signers.VerifyFrom(string(o.Token), nil)
 		if err != nil {
 			return nil, fmt.Errorf("token: %w", wrong(err))
 		}

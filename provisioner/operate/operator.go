@@ -9,18 +9,13 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
 // Operators are the operators with access over HTTPS.
-type Operators struct {
-	*base
-
-	cfg provisioner.Config
-}
+type Operators struct{ *base }
 
 // An AddedOperator is the result of [Operators.Add].
 type AddedOperator struct {

@@ -49,17 +49,14 @@ func New(cfg Config) *Orders {
 	own := cfg.Provisioner.Config()
 	b := &base{
 		provisioner: cfg.Provisioner,
+		cfg:         own,
 		store:       own.Store,
 		logs:        own.Store.Logs(),
-		signers:     own.Signers,
-		emit:        own.Emit,
 		log:         own.Log,
-		clock:       own.Now,
 	}
 	if cfg.Command == nil {
 		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.CommandAccepted, error) {
-			return nil,
-				ErrNodeAway
+			return nil, ErrNodeAway
 		}
 	}
 	return &Orders{
@@ -67,29 +64,27 @@ func New(cfg Config) *Orders {
 		Keys:      &Keys{base: b},
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
-		Operators: &Operators{base: b, cfg: own},
+		Operators: &Operators{base: b},
 		Signers:   &Signers{base: b},
 		Tokens:    &Tokens{base: b},
 		Recovery:  &Recovery{base: b},
-		Process:   &Process{base: b, cfg: own},
+		Process:   &Process{base: b},
 	}
 }
 
 type base struct {
 	provisioner *provisioner.Provisioner
+	cfg         provisioner.Config
 	store       provisioner.Store
 	logs        *orders.Logs
-	signers     *trust.Signers
-	emit        func(events.Event)
 	log         *slog.Logger
-	clock       func() time.Time
 }
 
 // now is the time of an entry, to the second.
-func (b *base) now() time.Time { return b.clock().UTC().Truncate(time.Second) }
+func (b *base) now() time.Time { return b.cfg.Now().UTC().Truncate(time.Second) }
 
 // moment is the time of an event; milliseconds keep the order of events.
-func (b *base) moment() time.Time { return b.clock().UTC().Truncate(time.Millisecond) }
+func (b *base) moment() time.Time { return b.cfg.Now().UTC().Truncate(time.Millisecond) }
 
 func wrong(errs ...error) error {
 	if err := errors.Join(errs...); err != nil {
@@ -100,7 +95,7 @@ func wrong(errs ...error) error {
 
 // judge returns an order's error if no node may have the name.
 func (b *base) judge(id wire.Identity) error {
-	return wrong(b.provisioner.Config().Reserved(string(id), nil))
+	return wrong(b.cfg.Reserved(string(id), nil))
 }
 
 func about(err *error, format string, args ...any) {
@@ -115,7 +110,7 @@ func (b *base) event(t events.Type, c trust.Cause) events.Event {
 }
 
 func (b *base) report(ctx context.Context, msg string, e events.Event, attrs ...any) {
-	b.emit(e)
+	b.cfg.Emit(e)
 	b.log.InfoContext(ctx, msg, append(attrs, "by", e.By, "why", e.Why)...) //nolint:sloglint // callers have literals
 }
 

@@ -6,17 +6,12 @@ import (
 
 	"muster/provisioner/trust"
 
-	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 )
 
 // Process orders the provisioner itself.
-type Process struct {
-	*base
-
-	cfg provisioner.Config
-}
+type Process struct{ *base }
 
 // A PolicyInUse is the policy that decides.
 type PolicyInUse struct {
@@ -51,7 +46,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	if err != nil {
 		e.Type, e.Cause = events.PolicyRefused, events.ErrorText(err)
 	}
-	p.emit(e)
+	p.cfg.Emit(e)
 	if err != nil {
 		p.log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", before, "by", c.By,
 			"err", err)
@@ -70,13 +65,13 @@ func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	}
 	e := p.event(events.ClockAccepted, c)
 	e.Cause = fmt.Sprintf("by %s: %s", c.By, c.Why)
-	p.emit(e)
+	p.cfg.Emit(e)
 	return nil
 }
 
 // BackupBegun reports that a backup has begun.
 func (p *Process) BackupBegun(c trust.Cause) {
-	p.emit(p.event(events.BackupBegun, c))
+	p.cfg.Emit(p.event(events.BackupBegun, c))
 }
 
 // An AuthorityInfo is public.

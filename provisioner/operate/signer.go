@@ -24,7 +24,7 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ 
 	e.By, e.Why, e.At = c.By, c.Why, s.now()
 	added := s.event(events.SignerAdded, c)
 	added.Signer = e.ID
-	err = s.signers.CheckName(e)
+	err = s.cfg.Signers.CheckName(e)
 	before, _ := s.logs.Signers.Get(e.LogKey())
 	if err == nil && before.Value != nil {
 		err = s.replaceEntry(ctx, trust.RemovedSigner, before.Value.Entry, before.Value.Name, c)
@@ -41,7 +41,7 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ 
 }
 
 func (s *Signers) info(id jwt.SignerID) *trust.SignerInfo {
-	for _, i := range s.signers.List() {
+	for _, i := range s.cfg.Signers.List() {
 		if i.ID == id {
 			return &i
 		}
@@ -60,7 +60,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	entries, name := []string{string(id)}, ""
 	if i := s.info(id); i != nil {
 		if i.Removed {
-			return s.signers.Trusted(), nil
+			return s.cfg.Signers.Trusted(), nil
 		}
 		name = i.Name
 	}
@@ -74,7 +74,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 			return 0, err
 		}
 	}
-	left = s.signers.Trusted()
+	left = s.cfg.Signers.Trusted()
 	s.report(ctx, "signer removed", removed, "signer", id, "name", name, "left", left)
 	if left == 0 {
 		s.log.WarnContext(ctx, "no signer is left: no node can enroll until one is added")
@@ -88,7 +88,7 @@ func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 	if err := s.provisioner.Fresh(); err != nil {
 		return nil, fmt.Errorf("list signers: %w", err)
 	}
-	return s.signers.List(), nil
+	return s.cfg.Signers.List(), nil
 }
 
 // replaceEntry ends an entry before another one replaces it, and returns [trust.ErrState] if it was ended meanwhile: an

@@ -15,7 +15,7 @@ type Tokens struct{ *base }
 // Identify returns the id of a token by its text. The error is that of [jwt.Verifier.Verify]: a token that is not valid
 // needs no revocation.
 func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
-	token, err := t.signers.VerifyFrom(text, nil)
+	token, err := t.cfg.Signers.VerifyFrom(text, nil)
 	if err != nil {
 		return "", err
 	}

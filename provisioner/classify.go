@@ -80,8 +80,8 @@ func classify(r *Record, c claim) (Reason, error) {
 // reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after the
 // record's newest offer. An earlier token may be on an old disk image.
 //
-// Token times are whole seconds, so a token of the same second counts as earlier. A token from the future would be
-// newer than every offer. A second key cannot use the token: the first use made a newer offer.
+// A token of the same second counts as earlier, and one from the future as none. A second key cannot use the token: the
+// first use made a newer offer.
 func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 ||
 		string(t.Limits.Identities[0]) != string(r.Identity) {

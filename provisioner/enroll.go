@@ -81,8 +81,7 @@ type findings struct {
 	former    trust.RevokedCertificate
 }
 
-// Enroll verifies a request, asks the policy, issues the certificate and writes the record, in the order of
-// docs/architecture.md. The error is a *[Refusal].
+// Enroll verifies a request, asks the policy, issues the certificate and writes the record. The error is a *[Refusal].
 //
 // All checks come before the write of the record, and the reply comes after its acknowledgement. So a crash at any step
 // is harmless: before the write there is nothing to undo, and after it the same request gets the same certificate.

@@ -15,7 +15,7 @@ import (
 
 // notePending lists the attempt, sets its retry time, and returns whether an event about it was sent lately. A node
 // that would get "approval_pending" without being listed gets "busy": no operator could see it. Concealed refusals are
-// noted too, so that they take as long. Pending nodes ask for days: an event for each request would displace the rest.
+// noted too, so that they take as long.
 func (a *attempt) notePending(ctx context.Context, r *Refusal) (_ *Refusal, said bool) {
 	if !a.isPending(r) {
 		return r, false

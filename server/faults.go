@@ -30,8 +30,7 @@ const (
 )
 
 // faults are what keeps a connected agent from renewing as it should, by kind. Every lifecycle event has them, and a
-// change is published at once, so that operators learn of it while the certificate is valid. A lost event is harmless:
-// the next one says the same.
+// change is published at once. A lost event is harmless: the next one says the same.
 type faults struct {
 	active    map[string]string
 	published string

@@ -114,11 +114,9 @@ func adviseWritable(err error) error {
 	return err
 }
 
-// Run returns nil once ctx is done, or if a policy or a command asks the agent to stop. Failures of networks, brokers,
-// provisioners and disks do not end it. After [ErrRestart] the caller has to run a new agent.
-//
-// It returns an error at the start if another agent runs ([ErrLocked]) or if the files allow no mode ([ErrMode]).
-// Later it logs such problems and waits for their repair.
+// Run returns nil once ctx is done, or if a policy or a command asks the agent to stop. After [ErrRestart] the caller
+// has to run a new agent. It returns an error at the start if another agent runs ([ErrLocked]) or if the files allow no
+// mode ([ErrMode]). Later it logs problems and waits for their repair.
 func (s *Server) Run(ctx context.Context) error {
 	release, err := lockFile(s.sets.own(lockName))
 	if err != nil {

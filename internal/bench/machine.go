@@ -68,8 +68,8 @@ func ownCPU() int64 {
 }
 
 // lowerPriority gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
-// preempt serving processes: at normal priority, each reply wakes a thread, which costs 4 % of the serving CPU. If a
-// sandbox forbids the call, the priority stays. Child processes inherit it.
+// preempt serving processes: at normal priority, each reply wakes a thread, which costs 4 % of the serving CPU. Child
+// processes inherit it.
 func lowerPriority() (restore func()) {
 	schedule(schedBatch)
 	return func() { schedule(schedNormal) }

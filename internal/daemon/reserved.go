@@ -27,9 +27,8 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved judges the names and addresses of nodes: none may have those of brokers, provisioners or the API. For
-// connections of agents it is a second defense, since they accept only brokers' certificates; other clients of a broker
-// or of the API may look at names alone.
+// reserved judges the names and addresses of nodes: none may have those of brokers, provisioners or the API. Agents
+// accept only brokers' certificates, but other clients of a broker or of the API may look at names alone.
 type reserved struct {
 	names    map[string]string // hosts and addresses; reason for the log
 	patterns []wire.Pattern

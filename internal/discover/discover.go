@@ -143,8 +143,7 @@ func (cfg Config) usable(name string, records []*net.SRV) (brokers []Broker) {
 }
 
 // order sorts by priority, then at random by weight, as RFC 2782 wants it. Of exponentially distributed times with the
-// weights as rates, each is the first with the chance of its weight. The smallest weight is not 0, so that records
-// without weights are spread too.
+// weights as rates, each is the first with the chance of its weight. Records without weights are spread too.
 func order(records []*net.SRV) {
 	times := make(map[*net.SRV]float64, len(records))
 	for _, r := range records {

@@ -1,6 +1,6 @@
 // Package testbed runs a whole fleet in one process, for tests: a provisioner with broker and store on disk, as
-// `muster provisioner init` sets it up, and agents and simulated nodes that connect over TCP and TLS on loopback. It
-// has no mocks; it adds a movable clock, injected faults, and [Fleet.Check].
+// `muster provisioner init` sets it up, and agents and simulated nodes on loopback. It adds a movable clock, injected
+// faults, and [Fleet.Check].
 package testbed
 
 import (

@@ -11,8 +11,7 @@ import (
 )
 
 // RunningSockets returns the control sockets of the provisioners that run on this machine as root or as the caller, so
-// that a command that a node's log advises works as pasted. Sockets of other users could answer anything. It returns
-// none where the system has no /proc.
+// that a command that a node's log advises works as pasted. It returns none where the system has no /proc.
 func RunningSockets() (sockets []string) {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {

@@ -31,8 +31,7 @@ var (
 )
 
 // Release gives back the uses of a token that a key (its hash) or an identity holds, and returns them. Each claim must
-// be older than [ReleaseAge], and no revision of the record may mention its key; otherwise none is released. The write
-// is a compare-and-set on the log as read, so a new claim of the key makes it fail.
+// be older than [ReleaseAge], and no revision of the record may mention its key; otherwise none is released.
 //
 // The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or [ErrClaimEnrolled].
 func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string,

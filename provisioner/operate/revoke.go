@@ -14,8 +14,8 @@ import (
 // Revoke bars a node until its identity is retired: brokers drop its connections, the CRL lists its certificates, and
 // neither its keys nor its identity get another one. If the record cannot be read, only the name is barred.
 //
-// Every process that reads the entry completes the rest. The error is [provisioner.ErrNoRecord], [trust.ErrState] if
-// the identity is retired, [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged].
+// The error is [provisioner.ErrNoRecord], [trust.ErrState] if the identity is retired, [provisioner.ErrChanged] if the
+// node is not as it was seen, or [trust.ErrUnacknowledged].
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
 	return n.takeBack(ctx, "revoke", id, c, func(
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,

@@ -147,7 +147,7 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 // an empty key selects the name's only rejected one. The error is [ErrNotWaiting], or [trust.ErrState] if several keys
 // wait.
 //
-// The verdict is written first, so that after a crash the operator can still name the key.
+// The verdict is written first: after a crash the operator can still name the key.
 func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "forget %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {

@@ -21,8 +21,7 @@ const (
 	maxBatches   = 2  // the broker's limit is 50
 	noWaitWrites = 64
 
-	// maxBatchWait fills two batches at 140,000 nodes a minute. With 20 ms, batches went out half full after each
-	// garbage collection.
+	// maxBatchWait fills two batches at 140,000 nodes a minute.
 	maxBatchWait = 30 * time.Millisecond
 )
 

@@ -39,8 +39,7 @@ type applier interface{ apply(m message) }
 
 // A Follower keeps the views of one stream up to date from the messages that the stream republishes. Each check asks
 // the leader for the stream's creation time and last sequence, and reads missing messages. Only checks make views
-// fresh: a subscription does not notice a deleted stream, and a leader without a majority still answers. mu guards the
-// fields after it.
+// fresh: a subscription does not notice a deleted stream. mu guards the fields after it.
 type Follower struct {
 	client *client
 	stream string

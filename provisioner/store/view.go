@@ -86,8 +86,7 @@ func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 }
 
 // Put implements [trust.Log]. If no acknowledgement comes, Put reads to the leader's end. If its entry is there, Put is
-// done. If another is there, Put returns a conflict. Otherwise it publishes the same bytes again under the same
-// expected sequence, so at most one write is stored.
+// done; another is a conflict. Otherwise it publishes the same bytes again under the same expected sequence.
 func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {

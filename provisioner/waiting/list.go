@@ -98,9 +98,8 @@ func NewList(store Store, log *slog.Logger, now func() time.Time) *List {
 }
 
 // Note counts a request of a pending key. If its entry is due, finish completes it, and Note returns after the store
-// has acknowledged it. Without an error the key is on the list. The error is [ErrTooMany] if a share is used up. If
-// later, the entry is written in the background, perhaps never. It returns the retry time, and whether an event about
-// the key was sent lately.
+// has acknowledged it; if later, it is written in the background, perhaps never. The error is [ErrTooMany] if a share
+// is used up. Note returns the retry time, and whether an event about the key was sent lately.
 func (ws *List) Note(ctx context.Context, w *Key, later bool, finish func()) (again time.Duration, reported bool,
 	err error) {
 	now := ws.now()

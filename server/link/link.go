@@ -21,8 +21,7 @@ import (
 )
 
 // connectTimeout bounds one connection with its handshakes; dialTimeout bounds its TCP connect. When 20,000 nodes
-// returned at once to three brokers on two slow cores, a third waited longer than 5 s, few longer than 10 s (make
-// chaos). Choria's 2 s are too short.
+// returned at once to three brokers on two slow cores, few waited longer than 10 s (make chaos).
 const (
 	connectTimeout = 10 * time.Second
 	dialTimeout    = 5 * time.Second

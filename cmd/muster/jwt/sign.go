@@ -26,8 +26,7 @@ provisioner share, and may be limited: to a number of nodes, to names, a site, a
     --uses 20 --identity 'web*.example.net' --validity 30d`
 
 // Sizes above which a token may not fit into a node's CONNECT line. By default nats-server reads 4,096 bytes
-// (max_control_line); about 200 of them are not the token. Sealing adds 114, and makes the token a third longer. 2,600
-// leaves room for a user and a password.
+// (max_control_line), of which about 200 are not the token. Sealing adds 114, and makes the token a third longer.
 const (
 	warnTokenBytes  = 2600
 	warnSealedBytes = 2500

@@ -57,7 +57,12 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	if err != nil {
 		return nil, advice.Errorf(remedyPushed, "%w: configuration: %w", errReply, err)
 	}
-	o := &offer{creds: creds, pending: pending{Identity: string(want.identity), Serial: e.Serial, Digest: e.Digest}}
+	o := &offer{creds: creds, pending: pending{
+		Identity:   string(want.identity),
+		Serial:     e.Serial,
+		Digest:     e.Digest,
+		ReceiptSum: e.ReceiptSum,
+	}}
 	applied, err := json.Marshal(o.pending)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ type pending struct {
 	Identity string `json:"identity"`
 	Serial   string `json:"serial"`
 	Digest   string `json:"digest"`
+
+	ReceiptSum string `json:"receipt_sum,omitempty"` // as offered
 }
 
 func (s *sets) pending() (*pending, error) {

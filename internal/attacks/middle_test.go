@@ -532,7 +532,7 @@ func TestForgedAnswersOfAnotherKind(t *testing.T) {
 				serial = r.Enrolled.Serial
 				m.altered--
 			} else {
-				r.Refusal, r.Applied = nil, &wire.Accepted{Serial: serial}
+				r.Refusal, r.Applied = nil, &wire.Accepted{Serial: serial, Receipt: strings.Repeat("0", 64)}
 			}
 			return r
 		})

@@ -26,8 +26,9 @@ type request struct {
 }
 
 type offer struct {
-	reply          []byte
-	serial, digest string
+	reply []byte
+
+	serial, digest, receiptSum string
 }
 
 type refusal struct {
@@ -52,7 +53,13 @@ func (n *node) enrollment(facts int) (request, error) {
 }
 
 func (n *node) confirmation() (request, error) {
-	a := &wire.Applied{ID: wire.NewID(), Identity: n.Identity, Serial: n.offer.serial, Digest: n.offer.digest}
+	a := &wire.Applied{
+		ID:         wire.NewID(),
+		Identity:   n.Identity,
+		Serial:     n.offer.serial,
+		Digest:     n.offer.digest,
+		ReceiptSum: n.offer.receiptSum,
+	}
 	var err error
 	if a.Signature, err = wire.Sign(n.Key, wire.AppliedDigest(a.Identity, a.Serial, a.Digest)); err != nil {
 		return request{}, err
@@ -73,12 +80,22 @@ func (f *fleet) enroll(l link, n *node) error {
 	if err != nil {
 		return err
 	}
-	o := &offer{reply: reply, serial: member(reply, "serial"), digest: member(reply, "digest")}
+	o := &offer{
+		reply:      reply,
+		serial:     member(reply, "serial"),
+		digest:     member(reply, "digest"),
+		receiptSum: member(reply, "receipt_sum"),
+	}
 	if o.serial == "" || o.digest == "" {
 		return fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
 	}
 	roots := strings.ReplaceAll(member(reply, "ca"), `\n`, "\n")
-	offered := &wire.Reply{Enrolled: &wire.Enrolled{Serial: o.serial, Digest: o.digest, CA: roots}}
+	offered := &wire.Reply{Enrolled: &wire.Enrolled{
+		Serial:     o.serial,
+		Digest:     o.digest,
+		CA:         roots,
+		ReceiptSum: o.receiptSum,
+	}}
 	if err := f.checkSigned(n, r, reply, offered); err != nil {
 		return err
 	}
@@ -97,6 +114,9 @@ func (f *fleet) apply(l link, n *node) error {
 	}
 	if !bytes.Contains(reply, []byte(`"applied":`)) || member(reply, "serial") != n.offer.serial {
 		return fmt.Errorf("%w: the reply does not answer the confirmation", errWrong)
+	}
+	if receipt := member(reply, "receipt"); receipt != "" && wire.Sum([]byte(receipt)) == n.offer.receiptSum {
+		return nil
 	}
 	return f.checkSigned(n, r, reply, &wire.Reply{Applied: &wire.Accepted{Serial: n.offer.serial}})
 }

@@ -26,6 +26,56 @@ func (k *faultyKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]
 	return k.Signer.Sign(r, digest, opts)
 }
 
+// A confirmation of an own offer gets the receipt whose sum the offer had. Any other gets a signature.
+func TestConfirmationsOfOwnOffersGetAReceipt(t *testing.T) {
+	t.Parallel()
+	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := ca.New(ca.Config{
+		Root:        made.Root,
+		Issuing:     made.Issuing,
+		Key:         made.IssuingKey,
+		TrustDomain: "fleet.test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Name = "prov1.fleet.test"
+	own := cfg.newReplyKey(authority, Options{Now: time.Now})
+	another := cfg.newReplyKey(authority, Options{Now: time.Now})
+	offer := func(k *replyKey, identity, serial string) string {
+		r := &wire.Reply{Enrolled: &wire.Enrolled{Serial: serial}}
+		if err := k.sign(r, identity, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		return r.Enrolled.ReceiptSum
+	}
+	for name, tt := range map[string]struct {
+		sum     string
+		receipt bool
+	}{
+		"own offer":                 {offer(own, "web1.fleet.test", "1"), true},
+		"own offer of another node": {offer(own, "web2.fleet.test", "1"), false},
+		"own offer, other serial":   {offer(own, "web1.fleet.test", "2"), false},
+		"offer of another process":  {offer(another, "web1.fleet.test", "1"), false},
+		"sealed or older offer":     {"", false},
+	} {
+		r := &wire.Reply{Applied: &wire.Accepted{Serial: "1"}}
+		if err := own.sign(r, "web1.fleet.test", tt.sum, nil); err != nil {
+			t.Fatal(err)
+		}
+		switch got := r.Applied.Receipt; {
+		case (got != "") != tt.receipt, (r.Signature == nil) != tt.receipt:
+			t.Errorf("%s: receipt %q, signature of %d bytes", name, got, len(r.Signature))
+		case got != "" && wire.Sum([]byte(got)) != tt.sum:
+			t.Errorf("%s: the receipt has the sum %s, offered was %s", name, wire.Sum([]byte(got)), tt.sum)
+		}
+	}
+}
+
 // The key is replaced in time, after a clock was corrected, and not while the authority cannot issue. Each certificate is
 // a provisioner's, for a week.
 func TestReplyKeyIsReplacedInTime(t *testing.T) {
@@ -69,7 +119,7 @@ func TestReplyKeyIsReplacedInTime(t *testing.T) {
 	} {
 		now, device.gone = start.Add(tt.at), tt.gone
 		r := &wire.Reply{ID: "x", Installation: "i", Applied: &wire.Accepted{Serial: "1"}}
-		if err := k.sign(r, "web1.example.net", []byte("asked")); (err != nil) != tt.fails {
+		if err := k.sign(r, "web1.example.net", "", []byte("asked")); (err != nil) != tt.fails {
 			t.Fatalf("%s: sign = %v", tt.name, err)
 		}
 		if tt.fails {

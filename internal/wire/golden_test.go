@@ -34,6 +34,7 @@ var golden = map[string]any{
 	"applied.json": &wire.Applied{
 		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
 		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Signature: []byte("signature"),
+		ReceiptSum: "6ca13d52ca70c883e0f0bb101e425a89e8624de51db2d2392593af6a84118090",
 	},
 	"applied-unusable.json": &wire.Applied{
 		ID: "k5Wn8Yr2TbV7qL0zH3mJ6A", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
@@ -54,13 +55,14 @@ var golden = map[string]any{
 			Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40", Certificate: "-----BEGIN CERTIFICATE-----\n", CA: "-----BEGIN CERTIFICATE-----\n",
 			Files: wire.Files{Configuration: map[string]string{"brokers": "nats://broker.example.net:4222"},
 				ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"}},
-			Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			Digest:     "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			ReceiptSum: "6ca13d52ca70c883e0f0bb101e425a89e8624de51db2d2392593af6a84118090",
 		},
 		Provisioner: [][]byte{[]byte("DER"), []byte("DER"), []byte("DER")}, Signature: []byte("signature"),
 	},
 	"reply-applied.json": &wire.Reply{
-		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ", Applied: &wire.Accepted{Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40"},
-		Provisioner: [][]byte{[]byte("DER"), []byte("DER"), []byte("DER")}, Signature: []byte("signature"),
+		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
+		Applied: &wire.Accepted{Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40", Receipt: "abc123"},
 	},
 	"reply-refusal.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",

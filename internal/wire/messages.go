@@ -269,12 +269,16 @@ type Reply struct {
 	Signature []byte `json:"signature,omitempty"`
 }
 
-// Signed reports whether an unsealed reply must be signed. Other refusals only delay a node.
+// Signed reports whether an unsealed reply must be proven. Other refusals only delay a node.
 func (r *Reply) Signed() bool { return r.Refusal == nil || r.Refusal.Code == CodeShutdown }
 
 // Accepted means that a confirmation is on record.
 type Accepted struct {
 	Serial string `json:"serial"`
+
+	// Receipt proves the reply in place of a signature: only a provisioner knew it, and its sum was signed with the
+	// offer. Empty unless the process that made the offer accepted it.
+	Receipt string `json:"receipt,omitempty"`
 }
 
 // A Refusal answers a refused request.
@@ -305,6 +309,9 @@ type Enrolled struct {
 
 	// Digest is [Digest] over certificate and files. The confirmation signs it.
 	Digest string `json:"digest"`
+
+	// ReceiptSum is the [Sum] of the receipt that a confirmation gets. Empty in sealed replies.
+	ReceiptSum string `json:"receipt_sum,omitempty"`
 }
 
 // Files is a node's configuration.
@@ -375,6 +382,8 @@ type Applied struct {
 	Serial    string `json:"serial"`
 	Digest    string `json:"digest"`
 	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]
+
+	ReceiptSum string `json:"receipt_sum,omitempty"` // as offered
 }
 
 // DecodeApplied returns the same errors as [DecodeRenew].

@@ -39,14 +39,11 @@ func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte 
 // ReplyDigest is what a provisioner signs in a reply. request is as it was sent: so neither an older reply nor one to
 // an altered request verifies. Enrolled.Digest must have been checked: it stands for certificate and files.
 func ReplyDigest(r *Reply, identity string, request []byte) [sha256.Size]byte {
-	sum := func(b []byte) string {
-		digest := sha256.Sum256(b)
-		return hex.EncodeToString(digest[:])
-	}
-	serial, digest, roots := "", "", ""
+	serial, digest, roots, receipt := "", "", "", ""
 	switch {
 	case r.Enrolled != nil:
-		serial, digest, roots = r.Enrolled.Serial, r.Enrolled.Digest, sum([]byte(r.Enrolled.CA))
+		serial, digest, roots = r.Enrolled.Serial, r.Enrolled.Digest, Sum([]byte(r.Enrolled.CA))
+		receipt = r.Enrolled.ReceiptSum
 	case r.Applied != nil:
 		serial, digest = r.Applied.Serial, "applied"
 	case r.Refusal != nil:
@@ -54,7 +51,13 @@ func ReplyDigest(r *Reply, identity string, request []byte) [sha256.Size]byte {
 	}
 	// Only the installation could have a line break, so the fields cannot be divided in another way.
 	return sha256.Sum256([]byte("muster reply v1\n" + r.Installation + "\n" + r.ID + "\n" + identity + "\n" +
-		sum(request) + "\n" + serial + "\n" + digest + "\n" + roots + "\n"))
+		Sum(request) + "\n" + serial + "\n" + digest + "\n" + roots + "\n" + receipt + "\n"))
+}
+
+// Sum returns the lower-case hex SHA-256.
+func Sum(b []byte) string {
+	digest := sha256.Sum256(b)
+	return hex.EncodeToString(digest[:])
 }
 
 // SignContinuity signs a request with an earlier key of the identity.

@@ -35,8 +35,8 @@ type Config struct {
 	Provisioner  *provisioner.Provisioner // required
 	Installation string                   // required: in every reply
 
-	// Sign signs an unsealed reply to a node's request. Required.
-	Sign func(r *wire.Reply, identity string, request []byte) error
+	// Sign adds the proof to an unsealed reply to a node's request; receiptSum is the request's, or "". Required.
+	Sign func(r *wire.Reply, identity, receiptSum string, request []byte) error
 
 	// Opener opens sealed requests. Nil: they get [wire.CodeSealedUnsupported], in plain text.
 	Opener *seal.Opener
@@ -235,7 +235,7 @@ func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
-	c.identity = a.Identity
+	c.identity, c.receiptSum = a.Identity, a.ReceiptSum
 	if err := s.cfg.Provisioner.Applied(ctx, a, c.source); err != nil {
 		return &wire.Reply{ID: a.ID, Refusal: message(err)}
 	}
@@ -279,7 +279,7 @@ func message(err error) *wire.Refusal {
 func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 	reply.Installation = s.cfg.Installation
 	if c.sealer == nil && reply.Signed() {
-		if err := s.cfg.Sign(reply, c.identity, c.Data); err != nil {
+		if err := s.cfg.Sign(reply, c.identity, c.receiptSum, c.Data); err != nil {
 			s.cfg.Log.ErrorContext(ctx, "reply not signed", "node", c.identity, "err", err)
 			reply = &wire.Reply{ID: reply.ID, Installation: reply.Installation, Refusal: message(err)}
 		}
@@ -307,8 +307,11 @@ type call struct {
 	sealer  *seal.ReplySealer // of an opened request, else nil
 	session string            // of an opened request: the encapsulated key, never empty
 
-	identity string // in a decoded request
-	forged   bool   // it has other headers than the broker's: see newCall
+	// Of a decoded request.
+	identity   string
+	receiptSum string
+
+	forged bool // it has other headers than the broker's: see newCall
 }
 
 // A client's header may imitate the broker's.

@@ -20,7 +20,7 @@ import (
 )
 
 // unsigned leaves replies as they are: simulated nodes do not check them.
-func unsigned(*wire.Reply, string, []byte) error { return nil }
+func unsigned(*wire.Reply, string, string, []byte) error { return nil }
 
 // service runs another service beside the fleet's own, under subjects that begin with prefix, on a provisioner whose
 // store is wrapped by wrap, until the test ends.

@@ -88,10 +88,10 @@ func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 // Report returns whether to report a refused attempt, and how many were left out.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	key := limit.Source(source)
-	if leftOut, ok = b.reports.Take(key); !ok {
-		ok = b.firsts.Allow(key)
+	if b.firsts.Allow(key) {
+		return 0, true // a later report says what was left out
 	}
-	return leftOut, ok
+	return b.reports.Take(key)
 }
 
 // shouldReport bounds the reports about refused requests: by node if its key is on record, else by address, since token

@@ -21,8 +21,8 @@ const (
 	// allSources is the limit of all sources, in limits of one: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
-	// Reports of refusals, per source; allReports is the limit of all, in limits of one. A report is an event of 500
-	// bytes and a line in the log: at eleven a second, with firstReports, the events of two days are kept.
+	// Reports of refusals, per source; allReports is the limit of all, in limits of one. At eleven a second, with
+	// firstReports, the events of two days are kept.
 	reportsPerSecond = 2
 	reportsAtOnce    = 100
 	allReports       = 5

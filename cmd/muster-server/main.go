@@ -1,5 +1,5 @@
 // Command muster-server is the agent of a node alone: the verbs of `muster server`, without policies, broker and
-// provisioner, and small enough for every machine.
+// provisioner.
 //
 // It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the command line is wrong.
 package main

@@ -1,4 +1,4 @@
-// Command muster enrolls fleets of nodes: it signs tokens, and runs the provisioner, the broker and the agent of a node.
+// Command muster enrolls fleets of nodes: it signs tokens, and runs the provisioner, the broker and the agent.
 //
 // It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the command line is wrong.
 package main

@@ -232,15 +232,20 @@ func used(g *ast.Graph, r *ast.Rule) bool {
 	return false
 }
 
-// compileErrors splits the errors that OPA joined.
+// compileErrors splits the errors that OPA joined, and keeps the first type error of each place.
 func compileErrors(err error) []error {
 	var list ast.Errors
 	if !errors.As(err, &list) {
 		return []error{err}
 	}
 	var errs []error
-	for _, e := range list {
-		errs = append(errs, e)
+	for i, e := range list {
+		same := func(earlier *ast.Error) bool {
+			return e.Code == ast.TypeErr && earlier.Code == ast.TypeErr && e.Location.Equal(earlier.Location)
+		}
+		if !slices.ContainsFunc(list[:i], same) {
+			errs = append(errs, e)
+		}
 	}
 	return errs
 }

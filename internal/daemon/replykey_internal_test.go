@@ -26,26 +26,34 @@ func (k *faultyKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]
 	return k.Signer.Sign(r, digest, opts)
 }
 
-// A confirmation of an own offer gets the receipt whose sum the offer had. Any other gets a signature.
-func TestConfirmationsOfOwnOffersGetAReceipt(t *testing.T) {
-	t.Parallel()
+// newTestReplyKey returns the reply key of a process, and the authority's key.
+func newTestReplyKey(t *testing.T, now func() time.Time) (*replyKey, *faultyKey) {
+	t.Helper()
 	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	device := &faultyKey{Signer: made.IssuingKey}
 	authority, err := ca.New(ca.Config{
 		Root:        made.Root,
 		Issuing:     made.Issuing,
-		Key:         made.IssuingKey,
+		Key:         device,
 		TrustDomain: "fleet.test",
+		Now:         now,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
 	cfg.Name = "prov1.fleet.test"
-	own := cfg.newReplyKey(authority, Options{Now: time.Now})
-	another := cfg.newReplyKey(authority, Options{Now: time.Now})
+	return cfg.newReplyKey(authority, Options{Now: now}), device
+}
+
+// A confirmation of an own offer gets the receipt whose sum the offer had. Any other gets a signature.
+func TestConfirmationsOfOwnOffersGetAReceipt(t *testing.T) {
+	t.Parallel()
+	own, _ := newTestReplyKey(t, time.Now)
+	another, _ := newTestReplyKey(t, time.Now)
 	offer := func(k *replyKey, identity, serial string) string {
 		r := &wire.Reply{Enrolled: &wire.Enrolled{Serial: serial}}
 		if err := k.sign(r, identity, "", nil); err != nil {
@@ -82,24 +90,7 @@ func TestReplyKeyIsReplacedInTime(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	now := start
-	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	device := &faultyKey{Signer: made.IssuingKey}
-	authority, err := ca.New(ca.Config{
-		Root:        made.Root,
-		Issuing:     made.Issuing,
-		Key:         device,
-		TrustDomain: "fleet.test",
-		Now:         func() time.Time { return now },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := DefaultConfig()
-	cfg.Name = "prov1.fleet.test"
-	k := cfg.newReplyKey(authority, Options{Now: func() time.Time { return now }})
+	k, device := newTestReplyKey(t, func() time.Time { return now })
 	var before []byte
 	for _, tt := range []struct {
 		name     string
@@ -134,7 +125,7 @@ func TestReplyKeyIsReplacedInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		role, name, err := wire.RoleOf(leaf, "fleet.test")
-		if err != nil || role != wire.RoleProvisioner || name != cfg.Name ||
+		if err != nil || role != wire.RoleProvisioner || name != "prov1.fleet.test" ||
 			leaf.NotAfter.Sub(leaf.NotBefore) > replyKeyLife+ca.Backdate {
 			t.Errorf("%s: certificate of %s %q, %v, until %v", tt.name, role, name, err, leaf.NotAfter)
 		}

@@ -49,7 +49,8 @@ var agent = map[string][]string{
 
 // tools serve people and tests: they may import everything, and only tools and commands may import them.
 var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos",
-	"internal/attacks", "internal/browsertest", "internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/"}
+	"internal/attacks", "internal/browsertest", "internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/",
+	"deploy/"}
 
 // isTool reports whether a package is a tool, or a package of tests alone.
 func isTool(name string) bool {

@@ -156,6 +156,7 @@ var flagTexts = map[string]flagText{
 	"encrypt-keys":   {"", "Encrypt all private keys with a passphrase."},
 	"host":           {"HOST", "Host name of the provisioner or broker; names of brokers are unique in a cluster."},
 	"hub":            {"HOST:PORT", "Address at which a broker of the hub accepts leaves. Repeatable."},
+	"if-missing":     {"", "Do nothing if DIR has a setup, and exit with 0."},
 	"leaf":           {"HOST", "Host name of a site's broker that may connect as a leaf. Repeatable."},
 	"leaf-listen":    {"HOST:PORT", "Address at which the broker listens for brokers of sites."},
 	"listen":         {"HOST:PORT", "Address at which the broker listens for nodes and provisioners."},

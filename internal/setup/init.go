@@ -97,6 +97,15 @@ func Init(dir string, s Installation) error {
 	})
 }
 
+// Exists reports whether dir has an installation. It is complete, since [Init] makes one with a single rename.
+func Exists(dir string) (bool, error) {
+	_, err := os.Stat(filepath.Join(dir, "provisioner.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // placeFor returns dir without symbolic links, and an error unless dir is missing or empty.
 func placeFor(dir string) (string, error) {
 	if strings.ContainsFunc(dir, unicode.IsControl) { // units and the output of init name dir within a line

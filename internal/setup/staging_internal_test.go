@@ -20,15 +20,25 @@ func leftovers(t *testing.T, final string) {
 	}
 }
 
-// again repeats what was killed before the directory got its name: what is left is named, and
-// in the way until it is removed.
+// again repeats what was killed before the directory got its name: what is left is in the way only while a run has it
+// locked.
 func again(t *testing.T, left string, repeat func() error) {
 	t.Helper()
-	if err := repeat(); err == nil || !strings.Contains(err.Error(), left+" was left by a killed run") {
+	active, err := os.Open(left)
+	if err == nil {
+		err = lockDir(active, left)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := repeat(); err == nil || !strings.Contains(err.Error(), left+" was left by a killed run, or another") {
+		t.Errorf("made beside an active run: %v", err)
+	}
+	if err := errors.Join(active.Close(), repeat()); err != nil {
 		t.Errorf("made again after being killed: %v", err)
 	}
-	if err := errors.Join(os.RemoveAll(left), repeat()); err != nil {
-		t.Errorf("made again after being killed: %v", err)
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", left, err)
 	}
 }
 

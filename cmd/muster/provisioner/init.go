@@ -26,6 +26,7 @@ type initFlags struct {
 	encrypt bool
 	keys    verb.KeyFlags
 
+	ifMissing              bool
 	listenSet, replicasSet bool // on the command line
 }
 
@@ -59,6 +60,7 @@ func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "trust-first-use").BoolVar(&s.TrustFirstUse)
 	cli.Flag(c, "encrypt-keys").BoolVar(&s.encrypt)
 	cli.Flag(c, "passphrase-file").StringVar(&s.keys.PassphraseFile)
+	cli.Flag(c, "if-missing").BoolVar(&s.ifMissing)
 	all.Check(c, s.check)
 	all[c.FullCommand()] = cli.CleansUp(s.run)
 }
@@ -94,6 +96,15 @@ func (s *initFlags) check() error {
 }
 
 func (s *initFlags) run(ctx context.Context) error {
+	if s.ifMissing {
+		exists, err := setup.Exists(s.dir)
+		if exists {
+			verb.Say("%s has a setup, which was not changed", verb.Quoted(s.dir))
+		}
+		if exists || err != nil {
+			return err
+		}
+	}
 	if s.encrypt {
 		secret, err := s.keys.Choose(ctx)
 		if err != nil {

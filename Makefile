@@ -1,4 +1,6 @@
 # The front door. Every target is one line that a newcomer could type.
+include deploy/versions.mk
+
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
@@ -11,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries image ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -74,6 +76,17 @@ attacks: ## what attackers do to tokens, names, subjects, disks, files and pages
 chaos: ## every fault at full size, about half an hour; the table goes to docs/performance.md
 	$(GO) test -c -o bin/chaos.test ./internal/chaos
 	cd internal/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 2h -chaos.full -chaos.doc ../../docs/performance.md $(CHAOS)
+
+# The same bytes from the same commit: no paths, no build identifiers, no libc.
+binaries: ## the programs as they are packaged, in dist/bin
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath \
+		-ldflags '-s -w -buildid= $(LDFLAGS)' -o dist/bin/linux-$$arch/ ./cmd/... || exit; done
+
+image: binaries ## the container image of both programs, an OCI layout in dist/image
+	VERSION=$(VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) deploy/image/image.sh
+
+ci-install: image ## the tests of what is in dist/: packages, image, chart, release
+	MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

@@ -35,5 +35,13 @@ func NeedsRoot(t testing.TB) {
 	}
 }
 
+// NeedsInstall skips a test of packages, images, charts or releases, unless `make ci-install` runs it.
+func NeedsInstall(t testing.TB) {
+	t.Helper()
+	if os.Getenv("MUSTER_CI_INSTALL") == "" {
+		t.Skip("the test takes minutes: run it with `make ci-install`")
+	}
+}
+
 // InCI reports whether `make ci` runs the tests, where nothing may be skipped.
 func InCI() bool { return os.Getenv("MUSTER_CI") != "" }

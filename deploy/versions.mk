@@ -1,0 +1,2 @@
+# Versions of the tools that make what is in dist/.
+CYCLONEDX_GOMOD_VERSION = v1.10.0

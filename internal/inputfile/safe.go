@@ -95,7 +95,7 @@ func judge(at string, writers fs.FileMode, owners []int) error {
 		}
 		err = fmt.Errorf("%s: %s by user %d, which %w: chown -h %d %s", at, what, owner, ErrUnsafe, os.Geteuid(),
 			ShellWord(at))
-	case !link && mode.Perm()&writers != 0 && (!mode.IsDir() || mode&fs.ModeSticky == 0):
+	case !link && mode.Perm()&writers != 0 && !(mode.IsDir() && (mode&fs.ModeSticky != 0 || isVolume(owner))):
 		err = fmt.Errorf("%s: mode %04o %w: chmod go-w %s", at, mode.Perm(), ErrUnsafe, ShellWord(at))
 	}
 	if link {
@@ -106,6 +106,9 @@ func judge(at string, writers fs.FileMode, owners []int) error {
 	}
 	return err
 }
+
+// isVolume is for an emptyDir of Kubernetes, which has mode 0777. The first process of a container has no other users.
+func isVolume(owner int) bool { return owner == 0 && os.Getpid() == 1 }
 
 // readOnly is for volumes of containers, whose mode is 0777 although nothing in them can be changed.
 func readOnly(path string) bool {
@@ -119,6 +122,17 @@ func ownerOf(info fs.FileInfo) int {
 		return int(s.Uid)
 	}
 	return -1
+}
+
+// FromRoot reports whether root owns a file and this process, not root's, is in its group, as in pods with fsGroup and
+// Secrets.
+func FromRoot(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || s.Uid != 0 || os.Geteuid() == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	return err == nil && slices.Contains(append(groups, os.Getegid()), int(s.Gid))
 }
 
 // OwnerOf returns the user of a file, or -1 if it cannot be found out.

@@ -19,8 +19,8 @@ const (
 // ErrExposed means that other users may access a secret file. The error text has the command to fix it.
 var ErrExposed = errors.New("lets other users in")
 
-// ReadSecret reads at most 64 KiB. If group or world may access a regular file, the error wraps [ErrExposed]. The
-// permissions of pipes are not judged.
+// ReadSecret reads at most 64 KiB. If group or world may access a regular file, the error wraps [ErrExposed], unless
+// the group may only read it and [inputfile.FromRoot]. The permissions of pipes are not judged.
 func ReadSecret(path string, from inputfile.Source) ([]byte, error) {
 	b, err := inputfile.Read(path, from, maxKeyBytes, exposed)
 	if err != nil {
@@ -71,8 +71,12 @@ func CheckPrivate(path string) error {
 }
 
 func exposed(path string, info fs.FileInfo) error {
-	if mode := info.Mode().Perm(); info.Mode().IsRegular() && mode&0o077 != 0 {
-		return fmt.Errorf("%s: mode %04o %w: chmod 600 %s", path, mode, ErrExposed, inputfile.ShellWord(path))
+	mode, rule := info.Mode().Perm(), ""
+	switch groupReads := mode&0o077 == 0o040; {
+	case !info.Mode().IsRegular(), mode&0o077 == 0, groupReads && inputfile.FromRoot(info):
+		return nil
+	case groupReads && os.Geteuid() != 0:
+		rule = "; only files of root may be open to a group, and this process must be in it"
 	}
-	return nil
+	return fmt.Errorf("%s: mode %04o %w: chmod 600 %s%s", path, mode, ErrExposed, inputfile.ShellWord(path), rule)
 }

@@ -67,7 +67,12 @@ func peerName(c net.Conn) string {
 	if err != nil {
 		return "unknown"
 	}
-	uid := strconv.FormatUint(uint64(peer), 10)
+	return UserName(peer)
+}
+
+// UserName returns "uid N" for a user without a name, as in containers.
+func UserName(n uint32) string {
+	uid := strconv.FormatUint(uint64(n), 10)
 	if account, err := user.LookupId(uid); err == nil {
 		return account.Username
 	}

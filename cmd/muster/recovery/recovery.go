@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 
 	"muster/provisioner/orders"
 
@@ -75,11 +74,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		log, _ := (&cli.LogFlags{}).New(os.Stderr)
-		self, err := user.Current()
-		if err != nil {
-			return err
-		}
-		cause := trust.Cause{By: self.Username, Why: why}
+		cause := trust.Cause{By: httpapi.UserName(uint32(os.Getuid())), Why: why}
 		//nolint:contextcheck // bounded by the time-out of the policy's tests
 		d, err := daemon.Load(where.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)})
 		if err != nil {

@@ -72,6 +72,9 @@ type Config struct {
 	// Observe is called for each [Event] in Run's goroutine; it must not block for long.
 	Observe func(Event)
 
+	// Alive is called at least every minute, later only with slow name servers; it must not block.
+	Alive func()
+
 	// Now is the clock. Default: [time.Now].
 	Now func() time.Time
 
@@ -105,6 +108,9 @@ func (cfg Config) complete() (Config, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Alive == nil {
+		cfg.Alive = func() {}
 	}
 	if cfg.hooks.random == nil {
 		cfg.hooks.random = rand.Float64

@@ -55,10 +55,12 @@ var fleetPeer = link.Peer{Secure: true, Refused: "the broker does not admit this
 	"ask an operator to run `muster node explain` with this node's name"}
 
 func (a *agent) connectWithCertificate(ctx context.Context, v *inspection, b discover.Broker) (*link.Conn, error) {
+	a.cfg.Alive()
 	return a.dialer.Connect(ctx, b, link.Auth{TLS: v.creds.TLS(b.Host, a.clock.at)})
 }
 
 func (a *agent) connectWithToken(ctx context.Context, v *inspection, b discover.Broker) (*link.Conn, error) {
+	a.cfg.Alive()
 	p, err := v.token.auth()
 	if err != nil {
 		return nil, err

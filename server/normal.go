@@ -189,6 +189,7 @@ func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool
 			_ = conn.FlushTimeout(flushTimeout)
 			return false, nil
 		case <-tick.C:
+			m.cfg.Alive()
 			if err := m.runDue(ctx, conn); errors.Is(err, errDisowned) && m.state.mayEnroll(err) {
 				m.cfg.Log.WarnContext(ctx, "node enrolls again", "node", m.identity, "err", err)
 				return true, nil

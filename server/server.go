@@ -242,6 +242,7 @@ func (a *agent) waitFor(ctx context.Context, d time.Duration, files ...watched) 
 		case <-end.C:
 			return
 		case <-tick.C:
+			a.cfg.Alive()
 			if slices.ContainsFunc(files, watched.changed) {
 				return
 			}

@@ -17,7 +17,7 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
-	{"internal/span", "internal/inputfile", "internal/nearest", "internal/disk"},
+	{"internal/span", "internal/inputfile", "internal/nearest", "internal/disk", "internal/sdnotify"},
 	{"internal/wire", "internal/cli", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"internal/serverconf"},
@@ -44,7 +44,7 @@ var agent = map[string][]string{
 	"server/link":      {"internal/discover", "internal/seal", "server/advice"},
 	"server/orders":    {"internal/inputfile", "server/files"},
 	"server/trust":     {"internal/inputfile", "internal/keyfile", "server/advice"},
-	"server/servercmd": {"internal/cli", "server"},
+	"server/servercmd": {"internal/cli", "internal/sdnotify", "server"},
 }
 
 // tools serve people and tests: they may import everything, and only tools and commands may import them.
@@ -93,6 +93,7 @@ var owners = map[string][]string{
 	"golang.org/x/term":               {"internal/cli"},
 	"github.com/santhosh-tekuri":      {},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},
+	"github.com/coreos/go-systemd":    {"internal/sdnotify"},
 	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},

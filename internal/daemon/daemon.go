@@ -46,6 +46,9 @@ type Options struct {
 
 	Keys keyfile.Ring
 
+	// Alive is called every second unless a part hangs; it must not block. May be nil.
+	Alive func()
+
 	// StoreSize returns the store's present and largest possible size limit. Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
@@ -70,6 +73,9 @@ func (o Options) complete() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Alive == nil {
+		o.Alive = func() {}
 	}
 	if o.StoreSize == nil {
 		o.StoreSize = disk.StoreSize

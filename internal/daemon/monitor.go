@@ -65,6 +65,7 @@ func (k *monitor) watchStates(ctx context.Context) error {
 		for code, state := range k.watched {
 			k.alarms.Keep(ctx, code, state)
 		}
+		k.opts.Alive()
 	})
 }
 

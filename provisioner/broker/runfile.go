@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"muster/internal/inputfile"
-
 	"github.com/nats-io/nats-server/v2/server"
 
 	"muster/internal/disk"
+	"muster/internal/inputfile"
+	"muster/internal/sdnotify"
 )
 
 // Defaults within the stop time-outs of Kubernetes (30 s) and systemd (90 s).
@@ -62,19 +62,29 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 		return err
 	}
 	log.InfoContext(ctx, "broker is running", "broker", r.ClientURL(), "path", path)
+	manager := sdnotify.New(log)
+	manager.Ready()
 	ended := make(chan error, 1)
 	go func() { ended <- r.watch(ctx, log) }()
+	beat := time.NewTicker(healthEvery)
+	defer beat.Stop()
 	for {
 		select {
 		case err := <-ended:
 			if err != nil {
 				return err // a shutdown would write an index of data that is not on disk
 			}
+			manager.Stopping()
 			log.InfoContext(ctx, "broker stopping, clients move to other brokers")
 			r.stop(r.LameDuckShutdown)
 			return nil
 		case <-reload:
+			manager.Reloading()
 			r.reload(ctx, path, log)
+			manager.Ready()
+		case <-beat.C:
+			r.NumClients() // takes the server's lock; a disk that does not answer is no reason to restart
+			manager.Alive()
 		}
 	}
 }

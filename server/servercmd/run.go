@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"muster/internal/cli"
+	"muster/internal/sdnotify"
 	"muster/server"
 )
 
@@ -45,6 +46,14 @@ func AddRun(to Parent, all Verbs) {
 func (v *runVerb) run(ctx context.Context) error {
 	v.cfg.Log, v.cfg.Level = v.log.New(os.Stderr)
 	v.cfg.Version = cli.Version()
+	manager := sdnotify.New(v.cfg.Log)
+	defer manager.Stopping()
+	v.cfg.Alive = manager.Alive
+	v.cfg.Observe = func(e server.Event) {
+		if e.Kind == server.EventMode { // the files were read; an enrollment may take days
+			manager.Ready()
+		}
+	}
 	s, err := server.New(v.cfg)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/daemon"
 	"muster/internal/keyfile"
+	"muster/internal/sdnotify"
 	"muster/provisioner/httpapi"
 )
 
@@ -61,11 +62,13 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 
 func (r *run) run(ctx context.Context) error {
 	log, _ := r.log.New(os.Stderr)
+	manager := sdnotify.New(log)
 	//nolint:contextcheck // bounded by the time-out of the policy's tests
 	d, err := daemon.Load(r.config, daemon.Options{
 		Version: cli.Version(),
 		Log:     log,
 		Keys:    r.keys.Ring(ctx),
+		Alive:   manager.Alive,
 	})
 	if errors.Is(err, keyfile.ErrPassphrase) || errors.Is(err, context.Canceled) {
 		return err // a restart may help: the configuration may be right
@@ -85,7 +88,9 @@ func (r *run) run(ctx context.Context) error {
 		return d.Usable()
 	}
 	tuneGC()
-	err = d.Run(ctx, nil)
+	defer context.AfterFunc(ctx, manager.Stopping)()
+	defer manager.Stopping() // the other one may come too late
+	err = d.Run(ctx, manager.Ready)
 	if daemon.NeedsOperator(err) {
 		return cli.NoRestart(err)
 	}

@@ -34,6 +34,7 @@ type live struct {
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
 	requests    atomic.Pointer[nats.Conn] // for requests of nodes
+	serving     atomic.Bool
 }
 
 // Store is nil before Run has opened it.

@@ -71,6 +71,8 @@ type Config struct {
 
 	API APIConfig `yaml:"api"`
 
+	Health HealthConfig `yaml:"health"`
+
 	Tokens struct {
 		Signers []SignerConfig `yaml:"signers"`
 	} `yaml:"tokens"`
@@ -233,6 +235,7 @@ func (c *Config) Validate() error {
 	v.Check("store.low_water", err)
 	c.validateBroker(v)
 	c.API.validate(v)
+	c.Health.validate(v)
 	if len(c.Tokens.Signers) == 0 {
 		v.Bad("tokens.signers", "missing: at least one signer is required")
 	}

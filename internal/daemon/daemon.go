@@ -188,6 +188,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 }
 
 func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
+	stopProbes, err := d.startProbes(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProbes()) }()
 	if err := d.startBroker(ctx); err != nil {
 		return err
 	}
@@ -276,6 +281,7 @@ func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func
 		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(),
 			"installation", d.Store().Installation().ID,
 			"policy", d.parts.policy.Digest())
+		d.live.serving.Store(true)
 		if ready != nil {
 			ready()
 		}

@@ -69,8 +69,9 @@ seal: {keys: [no-seal.pem]}
 quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]
 fleet: {facts: [os.name, "a b", db_password, os.name]}
+health: {metrics: true}
 `, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ",
-			"broker.max_connections: ",
+			"broker.max_connections: ", "health.metrics: set without health.listen",
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ",
 			"configuration.timeout: ",
@@ -185,6 +186,7 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 		"api.listen": func(c *daemon.Config) {
 			c.API.Listen, c.API.Names = busy.Addr().String(), []string{"prov1.example.net"}
 		},
+		"health.listen": func(c *daemon.Config) { c.Health.Listen = busy.Addr().String() },
 	} {
 		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, edit)
 		if err != nil {

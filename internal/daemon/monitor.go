@@ -34,6 +34,7 @@ type monitor struct {
 	stalled atomic.Pointer[error]        // why the store's disk does not answer, or nil
 	full    atomic.Pointer[error]        // error of the last probe if the store was full, or nil
 	used    atomic.Pointer[broker.Usage] // last answer of JetStream
+	looked  atomic.Pointer[time.Time]    // when watchStates last looked at all parts
 }
 
 func newMonitor(l *link, fail func(error)) *monitor {
@@ -65,6 +66,8 @@ func (k *monitor) watchStates(ctx context.Context) error {
 		for code, state := range k.watched {
 			k.alarms.Keep(ctx, code, state)
 		}
+		now := time.Now()
+		k.looked.Store(&now)
 		k.opts.Alive()
 	})
 }

@@ -13,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries image ci-install help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man packages install image ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -27,7 +27,7 @@ cross: ## build for operators' machines, before a release
 test: ## the quick tests, with the race detector, shuffled: they need Go, openssl and git, and no root
 	$(TEST) -short -parallel 4 $(PACKAGES)
 
-ci: deps browser ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
+ci: deps browser bin/tools/nfpm ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
 	MUSTER_CI=1 $(TEST) -parallel 3 -timeout 15m $(PACKAGES)
 	MUSTER_CI=1 $(TEST) -timeout 15m ./internal/chaos # alone: its processes need both cores
 	MUSTER_CI=1 $(GO) test -shuffle=on -vet=off -timeout 15m ./internal/attacks # its own code is in processes
@@ -45,7 +45,7 @@ lint: ## gofmt, plain words (tools/plain), and golangci-lint with all of go vet 
 
 # A machine with another npm than Debian's cannot have both, so only missing programs are installed.
 deps: ## install what only `make ci` runs: Chromium, npm, prometheus, and what makes networks and disks that can fail
-	@for p in openssl=openssl setsid=util-linux setpriv=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
+	@for p in openssl=openssl setsid=util-linux setpriv=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs rpm=rpm shellcheck=shellcheck promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
 
@@ -82,11 +82,33 @@ binaries: ## the programs as they are packaged, in dist/bin
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath \
 		-ldflags '-s -w -buildid= $(LDFLAGS)' -o dist/bin/linux-$$arch/ ./cmd/... || exit; done
 
+man: build ## manual pages and completions, to dist/man and dist/completions
+	mkdir -p dist/completions dist/man
+	bin/muster completion bash >dist/completions/muster
+	bin/muster completion zsh >dist/completions/_muster
+	bin/muster completion fish >dist/completions/muster.fish
+	bin/muster --help-man | gzip -9n >dist/man/muster.1.gz
+	bin/muster-server --help-man | gzip -9n >dist/man/muster-server.1.gz
+
+bin/tools/nfpm: deploy/versions.mk
+	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+	touch $@
+
+packages: binaries man bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages
+	NFPM=bin/tools/nfpm VERSION=$(VERSION) deploy/packages/packages.sh
+
+install: ## after `make build man`: install both programs with their units below DESTDIR and PREFIX (INIT=openrc: OpenRC's)
+	deploy/install.sh muster bin
+	deploy/install.sh muster-server bin
+
 image: binaries ## the container image of both programs, an OCI layout in dist/image
 	VERSION=$(VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) deploy/image/image.sh
 
-ci-install: image ## the tests of what is in dist/: packages, image, chart, release
-	MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
+ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
+	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian; do \
+		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
+	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
+	MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

@@ -32,6 +32,12 @@ import (
 //go:embed templates
 var templates embed.FS
 
+// The installed unit runs the setup in DefaultDir, which it cannot write, with its data in DefaultDataDir.
+const (
+	DefaultDir     = "/etc/muster/provisioner"
+	DefaultDataDir = "/var/lib/muster"
+)
+
 // An Installation is what [Init] makes.
 type Installation struct {
 	Name          string   // host name of provisioner and broker. Required
@@ -44,7 +50,7 @@ type Installation struct {
 	Cluster       string   // URLs of external brokers; replaces Listen
 	Replicas      int      // of the store on the cluster; 0: 3
 	Passphrase    []byte   // encrypts all private keys; none: not encrypted
-	Dir           string   // for the systemd units; set by Init
+	DataDir       string   // relative to the setup. "": DefaultDataDir for DefaultDir, else data
 	Now           func() time.Time
 }
 
@@ -65,18 +71,15 @@ func (s Installation) BrokerURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// Init writes a complete installation into dir, or nothing. dir must be missing or empty. The error lists every fault
-// of s.
+// Init writes a complete installation into dir, or nothing. dir must be missing or empty. An existing DataDir is kept,
+// and its owner gets the installation. The error lists every fault of s.
 func Init(dir string, s Installation) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	s.complete()
+	s.complete(dir)
 	dir, err := placeFor(dir)
 	if err != nil {
-		return err
-	}
-	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	return makeDir(dir, 0o755, func(w *writer) error { // the keys in it are 0600
@@ -108,7 +111,7 @@ func Exists(dir string) (bool, error) {
 
 // placeFor returns dir without symbolic links, and an error unless dir is missing or empty.
 func placeFor(dir string) (string, error) {
-	if strings.ContainsFunc(dir, unicode.IsControl) { // units and the output of init name dir within a line
+	if strings.ContainsFunc(dir, unicode.IsControl) { // the output of init names dir within a line
 		return "", fmt.Errorf("%q: has a control character in its name: give another directory", dir)
 	}
 	entries, err := os.ReadDir(dir)
@@ -162,7 +165,13 @@ func (s *Installation) Check() error {
 	return v.Err()
 }
 
-func (s *Installation) complete() {
+func (s *Installation) complete(dir string) {
+	if s.DataDir == "" && filepath.Clean(dir) == DefaultDir {
+		s.DataDir = DefaultDataDir
+	}
+	if s.DataDir == "" {
+		s.DataDir = "data"
+	}
 	if s.Listen == "" {
 		s.Listen = "127.0.0.1:4222"
 	}
@@ -238,14 +247,8 @@ func (s *Installation) write(w *writer) error {
 	for name, content := range policies.Builtin(s.TrustFirstUse) {
 		w.file(filepath.Join("policy", name), 0o644, []byte(content))
 	}
-	for _, name := range []string{
-		"provisioner.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service",
-	} {
-		w.template(name, s)
-	}
-	if w.err == nil {
-		data := filepath.Join(w.dir, "data")
-		w.err = errors.Join(os.Mkdir(data, 0o700), os.Chmod(data, 0o700)) //nolint:gosec // a directory
-	}
+	w.template("provisioner.yaml", s)
+	w.template("server.conf", s)
+	w.dataDir(s.DataDir)
 	return w.err
 }

@@ -52,7 +52,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			dir := install(t, edit)
 			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem",
 				"ca/issuing.pem", "ca/issuing-key.pem",
-				"seal-key.pem", "seal.pub", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
+				"seal-key.pem", "seal.pub", "server.conf", "policy", "data"}
 			for _, f := range want {
 				if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
 					t.Errorf("%s: %v", f, err)
@@ -77,6 +77,28 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 		})
+	}
+}
+
+// TestInitGivesTheSetupToTheOwnerOfItsData: of a package's data directory, the service's user.
+func TestInitGivesTheSetupToTheOwnerOfItsData(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	data := t.TempDir()
+	if err := errors.Join(os.Chown(data, 1234, 1234), os.Chmod(data, 0o700)); err != nil { //nolint:gosec // a directory
+		t.Fatal(err)
+	}
+	dir := install(t, func(s *setup.Installation) { s.DataDir = data })
+	for _, name := range []string{"", "ca", "ca/issuing-key.pem", "policy", "provisioner.yaml"} {
+		if owner := inputfile.OwnerOf(filepath.Join(dir, name)); owner != 1234 {
+			t.Errorf("the owner of %s is %d", name, owner)
+		}
+	}
+	cfg, err := daemon.ReadConfig(filepath.Join(dir, "provisioner.yaml"))
+	if err != nil || cfg.DataDir != data {
+		t.Errorf("data_dir is %s, want %s: %v", cfg.DataDir, data, err)
 	}
 }
 
@@ -159,6 +181,13 @@ func TestInitNeverOverwrites(t *testing.T) {
 		}
 		if entries, _ := os.ReadDir(dir); len(entries) != 0 {
 			t.Errorf("left %v", entries)
+		}
+	})
+	t.Run("and refuses a name that its output cannot show in one line", func(t *testing.T) {
+		t.Parallel()
+		err := setup.Init(filepath.Join(t.TempDir(), "a\nb"), good)
+		if err == nil || !strings.Contains(err.Error(), "control character") {
+			t.Errorf("Init = %v", err)
 		}
 	})
 	t.Run("but fills an empty one", func(t *testing.T) {

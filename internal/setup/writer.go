@@ -2,12 +2,12 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"text/template"
 
 	"muster/internal/keyfile"
@@ -78,29 +78,28 @@ func (w *writer) brokerKeys() {
 	}
 }
 
-// unitFuncs write a path into a systemd unit: as a word of a list, or as an argument of a command, which also expands
-// $. See systemd.syntax(7) and systemd.service(5).
-var unitFuncs = template.FuncMap{
-	"word": func(dir, file string) string { return unitWord(dir + file) },
-	"argument": func(dir, file string) string {
-		return strings.ReplaceAll(unitWord(dir+file), "$", "$$")
-	},
-}
-
-// unitWord quotes a path as one word and escapes specifiers.
-func unitWord(path string) string {
-	path = strings.ReplaceAll(path, "%", "%%")
-	if !strings.ContainsAny(path, " \"'\\;") {
-		return path
+// dataDir makes the data directory, unless it exists, and gives the setup to its owner.
+func (w *writer) dataDir(path string) {
+	if w.err != nil {
+		return
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(w.dir, path)
+	}
+	err := os.Mkdir(path, 0o700)
+	if err == nil {
+		err = os.Chmod(path, 0o700) //nolint:gosec // a directory, whatever the umask
+	} else if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	w.err = cmp.Or(err, giveToOwnerOf(path, w.dir))
 }
 
 func (w *writer) template(name string, data any) {
 	if w.err != nil {
 		return
 	}
-	t, err := template.New(filepath.Base(name)+".tmpl").Funcs(unitFuncs).ParseFS(templates, "templates/"+name+".tmpl")
+	t, err := template.New(filepath.Base(name)+".tmpl").ParseFS(templates, "templates/"+name+".tmpl")
 	if err != nil {
 		w.err = err
 		return

@@ -31,10 +31,10 @@ type initFlags struct {
 }
 
 const initHelp = `Makes everything that a provisioner needs in DIR, or nothing: a signer pair, a
-certificate authority, a seal key, provisioner.yaml, a policy with tests, a
-server.conf for nodes, and systemd units. DIR must be missing or empty. The units do
-not see /home and /tmp: for a service, use a directory such as
-/etc/muster/provisioner.
+certificate authority, a seal key, provisioner.yaml, a policy with tests, and a
+server.conf for nodes. DIR must be missing or empty. The installed unit
+muster-provisioner runs the setup in /etc/muster/provisioner, which has its data in
+/var/lib/muster. Other setups have their data in DIR/data.
 
 --listen is the address of the embedded broker. Nodes on other machines need one
 such as :4222. With --broker-urls there is no embedded broker, and 'muster broker
@@ -143,6 +143,9 @@ func (s *initFlags) next() string {
 	var b strings.Builder
 	b.WriteString(path() + " is ready.\n\n")
 	run := "Run the provisioner:\n\n  muster provisioner run --config " + path("provisioner.yaml") + "\n\n"
+	if filepath.Clean(s.dir) == setup.DefaultDir {
+		run = "Start the provisioner:\n\n  systemctl enable --now muster-provisioner\n\n"
+	}
 	if s.Cluster != "" {
 		b.WriteString(brokerSteps(names.BrokerURLs(), path("provisioner.yaml")) + run)
 		run = ""
@@ -173,7 +176,7 @@ Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal,
 	}
 	if s.encrypt {
 		b.WriteString("Commands that read a private key ask for the passphrase, or take --passphrase-file FILE.\n" +
-			"For a service, see LoadCredentialEncrypted in " + path("systemd") + ".\n")
+			"For a service, see LoadCredentialEncrypted in 'systemctl cat muster-provisioner'.\n")
 	}
 	fmt.Fprintf(&b, "Move %s to a safe place off this machine.\n", path("ca", "root-key.pem"))
 	return b.String()

@@ -16,6 +16,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/internal/setup"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
 )
@@ -28,7 +29,7 @@ const (
 )
 
 // DefaultConfig is the default path of a provisioner's configuration.
-const DefaultConfig = "/etc/muster/provisioner/provisioner.yaml"
+const DefaultConfig = setup.DefaultDir + "/provisioner.yaml"
 
 // Config adds --config, the configuration of a provisioner.
 func Config(c *kingpin.CmdClause, file *string) *kingpin.FlagClause {

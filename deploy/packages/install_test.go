@@ -1,0 +1,119 @@
+package packages_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/testproc"
+)
+
+// TestLintianIsContent checks what is in dist/packages.
+func TestLintianIsContent(t *testing.T) {
+	t.Parallel()
+	testproc.NeedsInstall(t)
+	run(t, nil, "bash", "-c", "lintian --allow-root --fail-on error,warning --display-level '>=warning' dist/packages/*.deb")
+}
+
+// TestInstalledFleet is the way of docs/install.md on Debian: a central machine, a node that has only the package and
+// the token, reboots, an upgrade, and the end.
+func TestInstalledFleet(t *testing.T) {
+	t.Parallel()
+	testproc.NeedsInstall(t)
+	dist, err := filepath.Abs(filepath.Join(root, "dist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := map[string]string{"old": build(t, dist, "v0.1.0-rc1"), "new": build(t, dist, "v0.1.0")}
+	base, net := debian(t), network(t)
+	central := newMachine(t, base, net, "central.example.net", packages)
+	node := newMachine(t, base, net, "web1.example.net", packages)
+
+	central.boot(t)
+	central.run(t, "apt-get install -y /old/muster_*.deb /old/muster-server_*.deb")
+	for unit, want := range map[string]string{
+		"muster-provisioner": "disabled", "muster-broker": "disabled",
+		"muster-server": "enabled", "muster-server.path": "enabled",
+	} {
+		if got := central.run(t, "systemctl is-enabled "+unit+" || true"); strings.TrimSpace(got) != want {
+			t.Errorf("%s is %s, want %s", unit, got, want)
+		}
+	}
+	central.run(t, "! systemctl is-active muster-provisioner muster-broker muster-server")
+	central.run(t, "systemctl start muster-provisioner; ! systemctl is-failed muster-provisioner")
+
+	central.run(t, "muster provisioner init /etc/muster/provisioner --host prov1.example.net --listen :4222")
+	central.run(t, "systemctl enable --now muster-provisioner")
+	central.wants(t, "", "muster status")
+	central.run(t, `cd /etc/muster/provisioner
+muster jwt /root/provisioning.jwt signer-key.pem --insecure --token "$(openssl rand -hex 16)" --default \
+    --urls prov1.example.net:4222 --ca ca/root.pem --seal seal.pub
+muster allow add web1.example.net --expires 2h
+muster allow add central.example.net --expires 2h`)
+
+	t.Log("a node has the package and the token alone, in an image")
+	node.offline(t, "dpkg -i /old/muster-server_*.deb")
+	node.write(t, "/etc/provisioning.jwt", central.run(t, "cat /root/provisioning.jwt"), 0o600)
+	node.boot(t)
+	provisioned(t, central, "web1.example.net")
+
+	t.Log("the token appears on a running machine")
+	central.run(t, "install -m 0600 /root/provisioning.jwt /etc/provisioning.jwt")
+	provisioned(t, central, "central.example.net")
+
+	t.Log("both are booted again")
+	serial := node.run(t, certificate)
+	central.stop(t)
+	node.stop(t)
+	central.boot(t)
+	node.boot(t)
+	node.wants(t, "connected to the fleet", "journalctl --boot -u muster-server")
+	if again := node.run(t, certificate); again != serial {
+		t.Errorf("the certificate is %s, was %s", again, serial)
+	}
+
+	upgraded(t, central, node)
+	removed(t, central)
+}
+
+// certificate prints the serial number of a node's certificate.
+const certificate = "openssl x509 -noout -serial -in /etc/muster/ssl/certificate.pem"
+
+func provisioned(t *testing.T, central *machine, name string) {
+	t.Helper()
+	central.wants(t, name, "muster node list --state provisioned -o name")
+}
+
+// upgraded upgrades first the central machine, then the node.
+func upgraded(t *testing.T, central, node *machine) {
+	t.Helper()
+	central.run(t, "echo '# edited' >>/etc/muster/provisioner/provisioner.yaml")
+	before := central.run(t, "systemctl show -P MainPID muster-provisioner muster-server")
+	since := strings.TrimSpace(node.run(t, "date +%s"))
+	central.run(t, "dpkg -i /new/muster_*.deb /new/muster-server_*.deb")
+	central.wants(t, "", "muster status")
+	if after := central.run(t, "systemctl show -P MainPID muster-provisioner muster-server"); after == before {
+		t.Errorf("the upgrade did not restart the services: they are %s", after)
+	}
+	central.run(t, "grep -q '# edited' /etc/muster/provisioner/provisioner.yaml")
+	node.wants(t, "connected to the fleet", "journalctl -u muster-server --since @"+since)
+	provisioned(t, central, "web1.example.net")
+
+	since = strings.TrimSpace(node.run(t, "sleep 1; date +%s"))
+	node.run(t, "dpkg -i /new/muster-server_*.deb")
+	node.wants(t, "connected to the fleet", "journalctl -u muster-server --since @"+since)
+	central.run(t, "dpkg --verify muster muster-server")
+}
+
+// removed removes and purges: keys, records and the user stay. Installed again, all is as it was.
+func removed(t *testing.T, central *machine) {
+	t.Helper()
+	central.run(t, "dpkg -r muster muster-server; dpkg -P muster muster-server")
+	central.run(t, `! test -e /usr/bin/muster
+! pgrep -x muster
+! ls /etc/systemd/system/multi-user.target.wants | grep muster
+getent passwd muster
+test -f /etc/muster/provisioner/ca/issuing-key.pem -a -d /var/lib/muster/broker -a -f /etc/muster/server.conf`)
+	central.run(t, "dpkg -i /new/muster_*.deb && systemctl enable --now muster-provisioner")
+	central.wants(t, "web1.example.net", "muster node list --state provisioned -o name")
+}

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,17 +86,27 @@ func TestContainersEnrollAndStartAgain(t *testing.T) {
 // An engine is podman with a storage of its own and one image.
 type engine struct {
 	*testing.T
-	dir, image string
+	root, run, image string
 }
 
 func newEngine(t *testing.T) *engine {
-	e := &engine{T: t, dir: t.TempDir()}
+	t.Helper()
+	run, err := os.MkdirTemp("", "podman") // podman refuses more than 50 characters
+	layout, errPath := filepath.Abs(made)
+	if err := errors.Join(err, errPath); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	e := &engine{T: t, root: t.TempDir(), run: run}
 	var top manifest
 	read(t, filepath.Join(made, "index.json"), &top)
 	e.image = strings.TrimSpace(e.podman("pull", "--quiet",
-		"oci:"+made+":"+top.Manifests[0].Annotations["org.opencontainers.image.ref.name"]))
-	// The node's container uses the network of the other one, and goes first.
-	t.Cleanup(func() { e.podman("rm", "--force", "--ignore", "--time", "0", "node", "provisioner") })
+		"oci:"+layout+":"+top.Manifests[0].Annotations["org.opencontainers.image.ref.name"]))
+	t.Cleanup(func() { // one after the other: the node's container uses the network of the provisioner's
+		for _, name := range []string{"node", "provisioner"} {
+			e.podman("rm", "--force", "--ignore", "--time", "0", name)
+		}
+	})
 	return e
 }
 
@@ -104,8 +115,8 @@ func (e *engine) podman(args ...string) string {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), patience)
 	defer cancel()
-	args = append([]string{"--root", filepath.Join(e.dir, "root"), "--runroot", filepath.Join(e.dir, "run"),
-		"--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"},
+	args = append([]string{"--root", e.root, "--runroot", e.run, "--storage-driver", "vfs",
+		"--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"},
 		args...)
 	out, err := exec.CommandContext(ctx, "podman", args...).CombinedOutput()
 	if err != nil {

@@ -20,9 +20,14 @@ check: lint test ## lint and test (the default)
 build: ## build bin/muster and bin/muster-server
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-cross: ## build for operators' machines, before a release
-	GOOS=darwin $(GO) build -o /dev/null ./cmd/...
-	GOOS=freebsd $(GO) build -o /dev/null ./cmd/...
+AGENTS    = windows/amd64 windows/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 linux/arm64 linux/riscv64
+OPERATORS = darwin/arm64 freebsd/amd64
+
+cross: ## build the agent for each system (AGENTS), and muster for operators' machines
+	$(foreach s,$(AGENTS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster-server &&) true
+	$(foreach s,$(OPERATORS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster &&) true
+
+for = CGO_ENABLED=0 GOOS=$(word 1,$(subst /, ,$1)) GOARCH=$(word 2,$(subst /, ,$1))
 
 test: ## the quick tests, with the race detector, shuffled: they need Go, openssl and git, and no root
 	$(TEST) -short -parallel 4 $(PACKAGES)

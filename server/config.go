@@ -9,22 +9,14 @@ import (
 	"os"
 	"time"
 
+	"muster/internal/disk"
 	"muster/internal/wire"
-	"muster/server/files"
-)
-
-var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
-
-// Default paths.
-const (
-	DefaultConfFile = "/etc/muster/server.conf"
-	DefaultSSLDir   = "/etc/muster/ssl"
 )
 
 // Config configures [New]. Every field is optional.
 type Config struct {
 	// TokenFile holds the provisioning token. The agent reads it for each attempt. Default: the first of
-	// /etc/provisioning.jwt and /etc/choria/provisioning.jwt that exists.
+	// /etc/provisioning.jwt and /etc/choria/provisioning.jwt that exists, below C:\ProgramData on Windows.
 	TokenFile string
 
 	// ConfFile is server.conf. Provisioning makes it a symbolic link into SSLDir. Default: [DefaultConfFile].
@@ -116,7 +108,7 @@ func (cfg Config) complete() (Config, error) {
 		cfg.hooks.random = rand.Float64
 	}
 	if cfg.hooks.sync == nil {
-		cfg.hooks.sync = files.SyncDir
+		cfg.hooks.sync = disk.SyncDir
 	}
 	if cfg.hooks.steps == nil {
 		cfg.hooks.steps = func(string) {}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
 	"muster/internal/discover"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/link"
@@ -129,11 +131,14 @@ func (d *doctor) checkToken() {
 			"the token pins no authority, so this node trusts the first one that answers")
 	}
 	fi, err := os.Stat(t.file)
+	exposed := inputfile.ReadableByOthers(t.file)
 	remedy := t.outOfDate(d.clock.now())
 	switch {
 	case remedy != "":
 		d.say(bad, what, remedy, "%s is not valid by this machine's clock", t.file)
-	case err == nil && fi.Mode().Perm()&0o007 != 0:
+	case exposed != nil:
+		d.say(StatusWarn, what, "run that command", "%v", exposed)
+	case err == nil && fi.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows":
 		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
 			t.file, fi.Mode().Perm())
 	default:

@@ -10,8 +10,6 @@ import (
 	"muster/internal/wire"
 )
 
-const hostsFile = "/etc/hosts"
-
 // machineIdentity returns the host name if it has a domain, else its full name in /etc/hosts, else the bare name. It
 // does not use DNS: the identity must not depend on whether DNS answers. It refuses localhost, the name before a
 // machine is configured.

@@ -56,8 +56,10 @@ func newSets(cfg Config) (*sets, error) {
 		return nil, err
 	}
 	shown := map[string]string{confName: conf}
-	for _, name := range []string{keyFile, certificateFile, caFile, policyDir} {
-		shown[name] = filepath.Join(ssl, name)
+	if files.EachLinked {
+		for _, name := range []string{keyFile, certificateFile, caFile, policyDir} {
+			shown[name] = filepath.Join(ssl, name)
+		}
 	}
 	dir := files.New(files.Config{
 		Dir:   ssl,

@@ -36,11 +36,11 @@ var layers = [][]string{
 // agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links
 // nothing of the provisioner.
 var agent = map[string][]string{
-	"server": {"internal/discover", "internal/conffile", "internal/inputfile", "internal/keyfile", "internal/seal",
-		"internal/serverconf", "internal/span", "jwt", "server/advice", "server/files", "server/link", "server/orders",
-		"server/trust"},
+	"server": {"internal/discover", "internal/conffile", "internal/disk", "internal/inputfile", "internal/keyfile",
+		"internal/seal", "internal/serverconf", "internal/span", "jwt", "server/advice", "server/files", "server/link",
+		"server/orders", "server/trust"},
 	"server/advice":    {},
-	"server/files":     {"internal/inputfile"},
+	"server/files":     {"internal/disk", "internal/inputfile"},
 	"server/link":      {"internal/discover", "internal/seal", "server/advice"},
 	"server/orders":    {"internal/inputfile", "server/files"},
 	"server/trust":     {"internal/inputfile", "internal/keyfile", "server/advice"},

@@ -74,7 +74,9 @@ func (p *Program) Run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	return Report(os.Stderr, p.Name, interrupted(ctx, all[verb](ctx)))
+	return Report(os.Stderr, p.Name, asService(ctx, p.Name, func(ctx context.Context) error {
+		return interrupted(ctx, all[verb](ctx))
+	}))
 }
 
 // CleansUp wraps a verb that removes things at its end, such as keys. Its context also ends with SIGHUP, unless the

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
 	"muster/internal/disk"
 )
 
@@ -59,8 +57,7 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 	if err := CheckNew(path, force); err != nil {
 		return err
 	}
-	f, err := renameio.NewPendingFile(path,
-		renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
+	f, err := newPending(path, mode)
 	if err != nil {
 		return notWritten(path, err)
 	}

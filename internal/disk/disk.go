@@ -1,4 +1,4 @@
-// Package disk measures free space and syncs file systems.
+// Package disk measures free space, syncs file systems and locks files.
 package disk
 
 import (
@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // Space is the total and free space of a file system in bytes.
@@ -16,9 +14,8 @@ type Space struct{ Total, Free int64 }
 
 // SpaceOf returns the space on the file system of dir, or of its nearest existing parent.
 func SpaceOf(dir string) (Space, error) {
-	var s unix.Statfs_t
 	for {
-		err := unix.Statfs(dir, &s)
+		s, err := spaceOf(dir)
 		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
 			dir = filepath.Dir(dir)
 			continue
@@ -26,9 +23,7 @@ func SpaceOf(dir string) (Space, error) {
 		if err != nil {
 			return Space{}, fmt.Errorf("%s: %w", dir, err)
 		}
-		//nolint:unconvert // of another type elsewhere
-		block := int64(s.Bsize)
-		return Space{Total: int64(s.Blocks) * block, Free: int64(s.Bavail) * block}, nil //nolint:unconvert // as above
+		return s, nil
 	}
 }
 
@@ -90,7 +85,7 @@ func SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(syncNames(d), d.Close())
 }
 
 // InPlace returns an error unless the file is still at the path that it was opened by.

@@ -10,8 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // MaxBytes refuses files that were given by mistake, such as logs.
@@ -41,7 +39,7 @@ func Open(path string, from Source) (*os.File, error) {
 			return nil, err
 		}
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -75,18 +73,6 @@ func checkKind(path string, mode fs.FileMode, from Source) error {
 		return nil
 	}
 	return fmt.Errorf("%s: is a %s, want a regular file", path, kind)
-}
-
-// awaitWriter waits until a pipe has bytes, or until a program had time to open it.
-func awaitWriter(f *os.File) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Control(func(fd uintptr) {
-		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(events, int(writerWait.Milliseconds())) // an early end is found by the first read
-	})
 }
 
 // Read returns the content of a file. It is an error if that has more than limit bytes, or if a pipe has not ended
@@ -136,7 +122,7 @@ func ReadText(path string, from Source) ([]byte, error) {
 // OpenState opens a file of the process's own for reading and writing, with more flags of [os.OpenFile]. It makes a
 // missing one, which only its owner can use. It does not block.
 func OpenState(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK|flags, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noWait|flags, 0o600)
 	if err != nil {
 		if info, unknown := os.Stat(path); unknown == nil {
 			err = errors.Join(checkKind(path, info.Mode(), Configured), err)

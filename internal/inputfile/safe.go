@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrUnsafe means that another user could change the file. The error text has the command to fix it.
@@ -39,7 +36,8 @@ func safe(path string, writers fs.FileMode, owners []int) error {
 		return err
 	}
 	owners = append(slices.Clone(owners), 0, os.Geteuid())
-	dir, rest, links := string(filepath.Separator), split(abs), 0
+	dir, rest := split(abs)
+	links := 0
 	for len(rest) > 0 {
 		at := filepath.Join(dir, rest[0])
 		if len(rest) == 1 {
@@ -63,85 +61,20 @@ func safe(path string, writers fs.FileMode, owners []int) error {
 			dir, rest = at, rest[1:]
 			continue
 		}
+		root, names := split(target)
 		if links++; filepath.IsAbs(target) {
-			dir = string(filepath.Separator)
+			dir = root
 		}
-		rest = append(split(target), rest[1:]...)
+		rest = append(names, rest[1:]...)
 	}
 	return nil
 }
 
-func split(path string) []string {
-	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
-}
-
-// judge judges a name of a path by its permissions and, unless owners is nil, by its owner: systems have directories of
-// other users on the way to a file. In a sticky directory only owners replace files.
-func judge(at string, writers fs.FileMode, owners []int) error {
-	info, err := os.Lstat(at)
-	if err != nil {
-		return err
-	}
-	mode, owner := info.Mode(), ownerOf(info)
-	link := mode&fs.ModeSymlink != 0
-	if !link && !mode.IsDir() && !mode.IsRegular() {
-		return nil // its reader refuses it
-	}
-	switch {
-	case owners != nil && !slices.Contains(owners, owner):
-		what := "owned"
-		if link {
-			what = "a link that is owned"
-		}
-		err = fmt.Errorf("%s: %s by user %d, which %w: chown -h %d %s", at, what, owner, ErrUnsafe, os.Geteuid(),
-			ShellWord(at))
-	case !link && mode.Perm()&writers != 0 && !(mode.IsDir() && (mode&fs.ModeSticky != 0 || isVolume(owner))):
-		err = fmt.Errorf("%s: mode %04o %w: chmod go-w %s", at, mode.Perm(), ErrUnsafe, ShellWord(at))
-	}
-	if link {
-		at = filepath.Dir(at)
-	}
-	if err != nil && readOnly(at) {
-		return nil
-	}
-	return err
-}
-
-// isVolume is for an emptyDir of Kubernetes, which has mode 0777. The first process of a container has no other users.
-func isVolume(owner int) bool { return owner == 0 && os.Getpid() == 1 }
-
-// readOnly is for volumes of containers, whose mode is 0777 although nothing in them can be changed.
-func readOnly(path string) bool {
-	const flag = 1 // ST_RDONLY, MNT_RDONLY
-	var s unix.Statfs_t
-	return unix.Statfs(path, &s) == nil && s.Flags&flag != 0
-}
-
-func ownerOf(info fs.FileInfo) int {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(s.Uid)
-	}
-	return -1
-}
-
-// FromRoot reports whether root owns a file and this process, not root's, is in its group, as in pods with fsGroup and
-// Secrets.
-func FromRoot(info fs.FileInfo) bool {
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || s.Uid != 0 || os.Geteuid() == 0 {
-		return false
-	}
-	groups, err := os.Getgroups()
-	return err == nil && slices.Contains(append(groups, os.Getegid()), int(s.Gid))
-}
-
-// OwnerOf returns the user of a file, or -1 if it cannot be found out.
-func OwnerOf(path string) int {
-	info, err := os.Stat(path)
-	if err != nil {
-		return -1
-	}
-	return ownerOf(info)
+// split returns the root directory of the volume of a path, and the names below it.
+func split(path string) (root string, names []string) {
+	volume := filepath.VolumeName(path)
+	names = strings.FieldsFunc(path[len(volume):], func(r rune) bool { return r == filepath.Separator })
+	return volume + string(filepath.Separator), names
 }
 
 // ShellWord quotes a path for a command line that an error shows.

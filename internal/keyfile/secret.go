@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 
 	"muster/internal/inputfile"
 )
@@ -71,6 +72,12 @@ func CheckPrivate(path string) error {
 }
 
 func exposed(path string, info fs.FileInfo) error {
+	if runtime.GOOS == "windows" { // modes are made up there
+		if err := inputfile.ReadableByOthers(path); err != nil {
+			return fmt.Errorf("%w: %w", ErrExposed, err)
+		}
+		return nil
+	}
 	mode, rule := info.Mode().Perm(), ""
 	switch groupReads := mode&0o077 == 0o040; {
 	case !info.Mode().IsRegular(), mode&0o077 == 0, groupReads && inputfile.FromRoot(info):

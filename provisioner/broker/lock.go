@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"muster/internal/disk"
 	"muster/internal/inputfile"
-
-	"golang.org/x/sys/unix"
 )
 
 const lockFile = "broker.lock"
@@ -22,18 +21,20 @@ func Lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %q", ErrStoreInUse, dir)
-		}
-		return nil, fmt.Errorf("lock store directory %q: %w", dir, err)
+	locked, err := disk.TryLock(f)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("lock store directory %q: %w", dir, err)
+	case !locked:
+		err = fmt.Errorf("%w: %q", ErrStoreInUse, dir)
+	default:
+		return f, nil
 	}
-	return f, nil
+	return nil, errors.Join(err, f.Close())
 }
 
-// Unlock unlocks before closing, because a forked child has the file open until exec.
+// Unlock releases the directory.
 func Unlock(f *os.File) {
-	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	disk.Unlock(f)
 	_ = f.Close() // nothing was written to it
 }

@@ -10,6 +10,9 @@
 // One rename(2) of ..next over ..data switches every path. A crash at any step leaves the former set or the new one
 // in force; [Dir.Clean] removes the rest.
 //
+// On Windows ..data and ..next are directories, and paths are hard links. A switch takes several renames, which
+// [Dir.Clean] completes after a crash.
+//
 // Other files in the directory are never touched. If a plain file is where a link belongs, it is first copied into the
 // set in force, so that the link has the same content. What a person changed is kept beside it, as NAME.before-TIME.
 package files
@@ -25,6 +28,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"muster/internal/disk"
 )
 
 // ErrOccupied means that a directory, or a link into another set, is where a link belongs. An operator has to move it
@@ -77,7 +82,7 @@ func New(cfg Config) *Dir {
 		cfg.Step = func(string) {}
 	}
 	if cfg.Sync == nil {
-		cfg.Sync = SyncDir
+		cfg.Sync = disk.SyncDir
 	}
 	// A killed process may have left names that are not synced.
 	return &Dir{cfg: cfg, unsynced: true, above: true}
@@ -89,11 +94,11 @@ func (d *Dir) Make() error {
 		if dir == d.cfg.Dir {
 			continue
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeDir(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	return os.MkdirAll(d.cfg.Dir, 0o700)
+	return makeDir(d.cfg.Dir, 0o700)
 }
 
 // Path returns the path of a file of the set in force: its link if it has one.
@@ -130,7 +135,7 @@ func (d *Dir) Begin(first ...File) error {
 	if err := d.cfg.Sync(filepath.Join(d.cfg.Dir, name)); err != nil {
 		return err
 	}
-	if err := d.link(filepath.Join(d.cfg.Dir, nextLink), name); err != nil {
+	if err := d.stage(root, name); err != nil {
 		return err
 	}
 	return d.Sync()
@@ -140,7 +145,7 @@ func (d *Dir) openNext() (root *os.Root, next string, err error) {
 	if root, err = os.OpenRoot(d.cfg.Dir); err != nil {
 		return nil, "", err
 	}
-	if next, err = root.Readlink(nextLink); err != nil {
+	if next, err = d.staged(root); err != nil {
 		return nil, "", errors.Join(err, root.Close())
 	}
 	return root, next, nil
@@ -177,14 +182,14 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 		if _, err := root.Lstat(path.Join(next, name)); err != nil {
 			continue
 		}
-		if err := d.makeLinkFor(root, name); err != nil {
+		if err := d.show(root, name); err != nil {
 			return err
 		}
 	}
 	if err := d.Sync(); err != nil {
 		return err
 	}
-	if err := root.Rename(nextLink, dataLink); err != nil {
+	if err := d.putInForce(root); err != nil {
 		return err
 	}
 	d.unsynced = true
@@ -243,6 +248,9 @@ func (d *Dir) Clean() error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	if err := d.finish(root); err != nil {
+		return err
+	}
 	for name, at := range d.cfg.Links {
 		if _, err := root.Stat(path.Join(dataLink, name)); errors.Is(err, fs.ErrNotExist) && d.isLinked(name) {
 			if err := os.Remove(at); err != nil {
@@ -279,6 +287,9 @@ func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return "", err
 	}
+	if err := protectDir(filepath.Join(d.cfg.Dir, name)); err != nil {
+		return "", err
+	}
 	d.cfg.Step("generation made")
 	return name, nil
 }
@@ -300,7 +311,7 @@ func (d *Dir) write(root *os.Root, generation string, f File) error {
 		return err
 	}
 	_, err = file.Write(f.Data)
-	err = errors.Join(err, file.Chmod(f.Mode.Perm()), file.Sync(), file.Close())
+	err = errors.Join(err, setMode(file, f.Mode.Perm()), file.Sync(), file.Close())
 	if err == nil {
 		d.cfg.Step("wrote " + f.Name)
 	}

@@ -32,7 +32,7 @@ func (d *Dir) keepChanged(root *os.Root, name string) error {
 	at := d.cfg.Links[name]
 	info, err := os.Lstat(at)
 	if err != nil || info.IsDir() {
-		return nil // nothing is there, or makeLinkFor refuses it
+		return nil // nothing is there, or show refuses it
 	}
 	if !d.isLinked(name) {
 		return d.keep(at, at, "")

@@ -45,6 +45,14 @@ func Explain(err error, p Peer) error {
 	return err
 }
 
+// The sockets of Windows have errors of their own, with numbers that no other system uses.
+const (
+	wsaNetUnreach  = syscall.Errno(10051)
+	wsaConnReset   = syscall.Errno(10054)
+	wsaConnRefused = syscall.Errno(10061)
+	wsaHostUnreach = syscall.Errno(10065)
+)
+
 // The first match counts.
 var causes = []struct {
 	is     func(error) bool
@@ -70,14 +78,15 @@ var causes = []struct {
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
 	{is(discover.ErrNoBrokers),
 		"check the SRV records of the domain, and the resolver of this machine"},
-	{is(syscall.ECONNREFUSED), "no program listens at this address and port: start the broker, or correct them"},
-	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH),
+	{is(syscall.ECONNREFUSED, wsaConnRefused),
+		"no program listens at this address and port: start the broker, or correct them"},
+	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH, wsaHostUnreach, wsaNetUnreach),
 		"no route to the broker: check this machine's network, and firewalls between here and the broker"},
 	{func(err error) bool {
 		return is(nats.ErrNoInfoReceived)(err) || text("invalid websocket connection")(err)
 	},
 		"the peer is not a broker: check address and port, and whether this network requires a login first"},
-	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the peer closes the connection at once: " +
+	{is(syscall.ECONNRESET, wsaConnReset, syscall.EPIPE, io.EOF), "the peer closes the connection at once: " +
 		"check address and port, firewalls in between, and the broker's log, since it may be full"},
 	{is(nats.ErrTimeout, os.ErrDeadlineExceeded, context.DeadlineExceeded), "no answer in time: " +
 		"check the network and firewalls between here and the broker, and the broker's load"},

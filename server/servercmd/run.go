@@ -3,7 +3,6 @@ package servercmd
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"muster/internal/cli"
 	"muster/internal/sdnotify"
@@ -44,7 +43,7 @@ func AddRun(to Parent, all Verbs) {
 }
 
 func (v *runVerb) run(ctx context.Context) error {
-	v.cfg.Log, v.cfg.Level = v.log.New(os.Stderr)
+	v.cfg.Log, v.cfg.Level = v.log.New(cli.LogWriter())
 	v.cfg.Version = cli.Version()
 	manager := sdnotify.New(v.cfg.Log)
 	defer manager.Stopping()

@@ -110,7 +110,7 @@ image: binaries ## the container image of both programs, an OCI layout in dist/i
 	VERSION=$(VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) deploy/image/image.sh
 
 ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
-	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian; do \
+	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
 	MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...

@@ -13,12 +13,12 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man packages install image ci-install help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image ci-install help
 
 check: lint test ## lint and test (the default)
 
-build: ## build bin/muster and bin/muster-server
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+build: ## build bin/muster and bin/muster-server, which need no library of the system
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 AGENTS    = windows/amd64 windows/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 linux/arm64 linux/riscv64
 OPERATORS = darwin/arm64 freebsd/amd64
@@ -61,7 +61,7 @@ fuzz-short: ## each fuzz target for 3 s, as CI does
 	FUZZTIME=3s .ci/fuzz
 
 vuln: ## known vulnerabilities in what we link
-	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
 
 cover: ## coverage of the tests, by function
 	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out
@@ -88,21 +88,22 @@ binaries: ## the programs as they are packaged, in dist/bin
 		-ldflags '-s -w -buildid= $(LDFLAGS)' -o dist/bin/linux-$$arch/ ./cmd/... || exit; done
 
 man: build ## manual pages and completions, to dist/man and dist/completions
-	mkdir -p dist/completions dist/man
-	bin/muster completion bash >dist/completions/muster
-	bin/muster completion zsh >dist/completions/_muster
-	bin/muster completion fish >dist/completions/muster.fish
-	bin/muster --help-man | gzip -9n >dist/man/muster.1.gz
-	bin/muster-server --help-man | gzip -9n >dist/man/muster-server.1.gz
+	deploy/release/manual.sh
+
+licenses: ## the licenses of what each program links, to dist/licenses
+	for program in muster muster-server; do \
+		mkdir -p dist/licenses/$$program && \
+		GOOS=linux deploy/release/licenses.sh ./cmd/$$program >dist/licenses/$$program/THIRD_PARTY_LICENSES || exit; \
+	done
 
 bin/tools/nfpm: deploy/versions.mk
 	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	touch $@
 
-packages: binaries man bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages
+packages: binaries man licenses bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages
 	NFPM=bin/tools/nfpm VERSION=$(VERSION) deploy/packages/packages.sh
 
-install: ## after `make build man`: install both programs with their units below DESTDIR and PREFIX (INIT=openrc: OpenRC's)
+install: ## after `make build man licenses`: install both programs with their units below DESTDIR and PREFIX (INIT=openrc: OpenRC's)
 	deploy/install.sh muster bin
 	deploy/install.sh muster-server bin
 

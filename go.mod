@@ -2,6 +2,8 @@ module muster
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/agnivade/levenshtein v1.2.2

@@ -191,7 +191,7 @@ func slug(heading string) string {
 }
 
 var (
-	pathOfTree  = regexp.MustCompile(`^(\.ci|cmd|docs|examples|internal|jwt|policies|provisioner|server|tools)/[\w/.-]+$`)
+	pathOfTree  = regexp.MustCompile(`^(\.ci|cmd|deploy|docs|examples|internal|jwt|policies|provisioner|server|tools)/[\w/.-]+$`)
 	commandLine = regexp.MustCompile(`^muster(-server)? [a-z]`)
 	labelOfKey  = regexp.MustCompile(` v1(\\n)?$`) // such as "muster proof v1", a label of the protocol
 )
@@ -233,7 +233,9 @@ func TestCommandsAreDocumented(t *testing.T) {
 	var b strings.Builder
 	used := map[string]bool{}
 	b.WriteString("| command | purpose | flags |\n|---|---|---|\n")
-	describeCommands(&b, app.Model().CmdGroupModel, nil, used)
+	for _, c := range cli.Commands(app.Model().CmdGroupModel) {
+		fmt.Fprintf(&b, "| `%s %s` | %s | %s |\n", program, c.Usage, c.Help, describeFlags(c.AllFlags, used))
+	}
 	b.WriteString("\n## Flags\n\n| flag | meaning |\n|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		value, help, _ := cli.FlagText(name)
@@ -242,39 +244,20 @@ func TestCommandsAreDocumented(t *testing.T) {
 	testdoc.Generated(t, filepath.Join(root, "docs/reference/commands.md"), *update, b.String())
 }
 
-// describeCommands writes a row for each command of a group, and notes which flags they have. inherited are flags of the
-// nouns above.
-func describeCommands(
-	b *strings.Builder, group *kingpin.CmdGroupModel, inherited []*kingpin.FlagModel, used map[string]bool,
-) {
-	common := []string{"config", "url", "login", "output", "utc"} // the head of the page names them
-	for _, c := range group.Commands {
-		flags := slices.Concat(inherited, c.Flags)
-		switch {
-		case c.Hidden:
-			continue
-		case len(c.Commands) > 0:
-			describeCommands(b, c.CmdGroupModel, flags, used)
-			continue
+// describeFlags returns flags with their defaults, without those that the head of the page names, and notes that they are
+// used.
+func describeFlags(flags []*kingpin.FlagModel, used map[string]bool) string {
+	common := []string{"config", "url", "login", "output", "utc"}
+	var names []string
+	for _, f := range flags {
+		used[f.Name] = true
+		name := "`--" + f.Name + "`"
+		if given := cli.FlagDefault(f); given != "" {
+			name += " (" + given + ")"
 		}
-		usage := c.FullCommand
-		if len(c.Args) > 0 {
-			usage += " " + c.ArgSummary()
+		if !slices.Contains(common, f.Name) {
+			names = append(names, name)
 		}
-		var names []string
-		for _, f := range flags {
-			if f.Hidden {
-				continue
-			}
-			used[f.Name] = true
-			name := "`--" + f.Name + "`"
-			if len(f.Default) > 0 && !f.IsBoolFlag() && f.Default[0] != "" {
-				name += " (" + strings.Join(f.Default, ", ") + ")"
-			}
-			if !slices.Contains(common, f.Name) {
-				names = append(names, name)
-			}
-		}
-		fmt.Fprintf(b, "| `%s %s` | %s | %s |\n", program, usage, c.Help, strings.Join(names, " "))
 	}
+	return strings.Join(names, " ")
 }

@@ -80,7 +80,7 @@ func wrapped(text string, width int) string {
 	return b.String()
 }
 
-// page returns the first screen of help or a topic if args ask for it, else "".
+// page returns the first screen of help, a topic or a manual page if args ask for it, else "".
 func (p *Program) page(app *kingpin.ApplicationModel, args []string) string {
 	switch {
 	case len(args) == 1 && (args[0] == "help" || args[0] == "--help" || args[0] == "-h"):
@@ -92,7 +92,7 @@ func (p *Program) page(app *kingpin.ApplicationModel, args []string) string {
 			}
 		}
 	}
-	return ""
+	return p.manual(app, args)
 }
 
 // helpAsked writes "help COMMAND" as "COMMAND --help", so that an unknown command is a mistake like any other.

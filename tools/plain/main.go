@@ -30,7 +30,7 @@ var (
 
 	word    = regexp.MustCompile(`[\pL][\pL'-]*`)
 	kinds   = []string{".go", ".md", ".rego", ".html", ".tmpl", ".yaml", ".yml", ".sh"}
-	skipped = []string{".git", "node_modules", "testdata", "bin", "screenshots", "plain"}
+	skipped = []string{".git", "node_modules", "testdata", "bin", "dist", "screenshots", "plain"}
 )
 
 func main() {

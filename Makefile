@@ -13,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image ci-install help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image release ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -109,6 +109,10 @@ install: ## after `make build man licenses`: install both programs with their un
 
 image: binaries ## the container image of both programs, an OCI layout in dist/image
 	VERSION=$(VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) deploy/image/image.sh
+
+release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksums
+	GOVULNCHECK_VERSION=$(GOVULNCHECK_VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) \
+		deploy/release/release.sh '$(VERSION)' $(KEY)
 
 ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
 	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc; do \

@@ -40,6 +40,7 @@ func judge(at string, writers fs.FileMode, owners []int) error {
 	if !link && !mode.IsDir() && !mode.IsRegular() {
 		return nil // its reader refuses it
 	}
+	shared := mode.IsDir() && (mode&fs.ModeSticky != 0 || isVolume(owner))
 	switch {
 	case owners != nil && !slices.Contains(owners, owner):
 		what := "owned"
@@ -48,7 +49,7 @@ func judge(at string, writers fs.FileMode, owners []int) error {
 		}
 		err = fmt.Errorf("%s: %s by user %d, which %w: chown -h %d %s", at, what, owner, ErrUnsafe, os.Geteuid(),
 			ShellWord(at))
-	case !link && mode.Perm()&writers != 0 && !(mode.IsDir() && (mode&fs.ModeSticky != 0 || isVolume(owner))):
+	case !link && mode.Perm()&writers != 0 && !shared:
 		err = fmt.Errorf("%s: mode %04o %w: chmod go-w %s", at, mode.Perm(), ErrUnsafe, ShellWord(at))
 	}
 	if link {

@@ -87,7 +87,7 @@ func TestInitGivesTheSetupToTheOwnerOfItsData(t *testing.T) {
 		t.Skip("only root gives files away")
 	}
 	data := t.TempDir()
-	if err := errors.Join(os.Chown(data, 1234, 1234), os.Chmod(data, 0o700)); err != nil { //nolint:gosec // a directory
+	if err := errors.Join(os.Chown(data, 1234, 1234), os.Chmod(data, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	dir := install(t, func(s *setup.Installation) { s.DataDir = data })

@@ -13,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image release ci-install help
+.PHONY: check build cross test ci browser npm lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image release ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -32,14 +32,19 @@ for = CGO_ENABLED=0 GOOS=$(word 1,$(subst /, ,$1)) GOARCH=$(word 2,$(subst /, ,$
 test: ## the quick tests, with the race detector, shuffled: they need Go, openssl and git, and no root
 	$(TEST) -short -parallel 4 $(PACKAGES)
 
-ci: deps browser bin/tools/nfpm ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
+ci: deps npm bin/tools/nfpm ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
 	MUSTER_CI=1 $(TEST) -parallel 3 -timeout 15m $(PACKAGES)
 	MUSTER_CI=1 $(TEST) -timeout 15m ./internal/chaos # alone: its processes need both cores
-	MUSTER_CI=1 $(GO) test -shuffle=on -vet=off -timeout 15m ./internal/attacks # its own code is in processes
+	$(NORACE) -timeout 15m ./internal/attacks ./internal/browsertest
 
-browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
+browser: deps npm ## the tests of the console in Chromium; pictures of its pages go to screenshots/
+	$(NORACE) -count=1 -timeout 10m ./internal/browsertest
+
+# Without the race detector: nearly all that they test runs in other processes.
+NORACE = MUSTER_CI=1 MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -shuffle=on -vet=off
+
+npm:
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
-	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
 
 # With the race detector, as tests are compiled: then this compiles for them. The linter itself is without. With GOGC=400
 # compilers take a fifth less time.

@@ -13,17 +13,14 @@ import (
 )
 
 // terminals runs the blocks of a document in bash, as a reader pastes them: those of terminal 2 once the provisioner of
-// terminal 1 serves. It runs in namespaces of its own, so port 4222 is free, every process ends with it, and /etc is a
-// copy. The files one and two have the blocks; two is empty if the document needs one terminal.
+// terminal 1 serves. It runs in namespaces of its own, so port 4222 is free and every process ends with it. The files one
+// and two have the blocks.
 const terminals = `
 set -e
 ip link set lo up
-cp -a /etc etc
-mount --bind etc /etc
 mkdir clone
 cd clone
 ln -s ../bin bin
-if [ ! -s ../two ]; then exec bash -e ../one; fi
 bash -e ../one > ../one.log 2>&1 &
 one=$!
 until grep -q 'provisioner is serving' ../one.log; do
@@ -33,50 +30,39 @@ done
 timeout 60 bash -e ../two || { cat ../one.log ./*.log; exit 1; }
 `
 
-// TestShellBlocksRun runs the blocks marked sh of the documents for newcomers.
+// TestShellBlocksRun runs the blocks marked sh of README.md.
 func TestShellBlocksRun(t *testing.T) {
 	t.Parallel()
 	testproc.NeedsRoot(t)
-	testproc.Needs(t, "bash", "unshare", "ip", "mount", "openssl", "useradd")
+	testproc.Needs(t, "bash", "unshare", "ip", "mount", "openssl")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, doc := range []string{"README.md", "docs/install.md"} {
-		t.Run(doc, func(t *testing.T) {
-			t.Parallel()
-			b, err := os.ReadFile(filepath.Join("../..", doc))
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir := t.TempDir()
-			one, two := shellBlocks(string(b))
-			if one == "" {
-				t.Fatal("no block is marked sh")
-			}
-			write := func(name, text string) {
-				t.Helper()
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			write("one", one)
-			write("two", two)
-			if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(self, filepath.Join(dir, "bin", program)); err != nil { // see TestMain
-				t.Fatal(err)
-			}
-			cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
-				"bash", "-c", terminals)
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), fmt.Sprintf("PATH=%s/bin:%s", dir, os.Getenv("PATH")))
-			cmd.WaitDelay = time.Second
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v:\n%s", err, out)
-			}
-		})
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	one, two := shellBlocks(string(b))
+	if one == "" || two == "" {
+		t.Fatal("no block is marked sh, or none is of terminal 2")
+	}
+	write(t, filepath.Join(dir, "one"), one)
+	write(t, filepath.Join(dir, "two"), two)
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(dir, "bin", program)); err != nil { // see TestMain
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+		"bash", "-c", terminals)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), fmt.Sprintf("PATH=%s/bin:%s", dir, os.Getenv("PATH")))
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
+	"muster/internal/testproc"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/operate"
@@ -40,7 +41,7 @@ certificate := {"ttl": "720h"}
 // fleet returns a fleet with a node in each state, refusals, forged tokens, pending nodes, and a hostile node.
 func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	t.Helper()
-	if !*wanted {
+	if !testproc.InCI() {
 		t.Skip("needs a browser: `make browser` runs it")
 	}
 	shadow := t.TempDir()

@@ -2,8 +2,8 @@ package browsertest
 
 import (
 	"context"
-	"flag"
 	"fmt"
+	"muster/internal/testproc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +20,6 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
-
-var wanted = flag.Bool("browser", false, "run the tests that need a browser, and fail without one")
 
 // limit bounds one test, far above its usual time.
 const limit = 4 * time.Minute
@@ -51,9 +49,8 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 })
 
 func TestMain(m *testing.M) {
-	flag.Parse()
 	code := m.Run()
-	if *wanted {
+	if testproc.InCI() {
 		if browser, err := chromium(); err == nil {
 			_ = chromedp.Cancel(browser)
 		}
@@ -87,7 +84,7 @@ func window(browser context.Context) (target.ID, error) {
 // open opens a tab.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
-	if !*wanted {
+	if !testproc.InCI() {
 		t.Skip("needs a browser: `make browser` runs it")
 	}
 	browser, err := chromium()

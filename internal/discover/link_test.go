@@ -95,7 +95,7 @@ func TestLinkLocalNameServer(t *testing.T) {
 // unitFamilies returns the socket families that the agent's unit allows.
 func unitFamilies(t *testing.T) (allowed []uint32) {
 	t.Helper()
-	b, err := os.ReadFile("../setup/templates/systemd/muster-server.service.tmpl")
+	b, err := os.ReadFile("../../deploy/systemd/muster-server.service")
 	if err != nil {
 		t.Fatal(err)
 	}

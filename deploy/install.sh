@@ -11,10 +11,10 @@ put() { # MODE FILE... DIRECTORY
     install -m "$@"
 }
 
-unit() { # FILE DIRECTORY NAME
-    install -d -m 0755 "$2"
-    sed "s|/usr/bin/|$prefix/bin/|" "$1" >"$2/$3"
-    chmod 0644 "$2/$3"
+service() { # MODE FILE TO: with the path of the program
+    install -d -m 0755 "${3%/*}"
+    sed "s|/usr/bin/|$prefix/bin/|" "$2" >"$3"
+    chmod "$1" "$3"
 }
 
 put 0755 "$bin/$program" "$usr/bin"
@@ -35,16 +35,16 @@ fi
 put 0644 "${pages[@]}" "$usr/share/man/man1"
 
 if [ "$init" = openrc ]; then
-    for name in "${services[@]}"; do
-        if [ -e "deploy/openrc/$name" ]; then put 0755 "deploy/openrc/$name" "${DESTDIR:-}/etc/init.d"; fi
-    done
+    service 0755 "deploy/openrc/${services[0]}" "${DESTDIR:-}/etc/init.d/${services[0]}"
     exit
 fi
-for name in "${services[@]}"; do unit "deploy/systemd/$name.service" "$usr/lib/systemd/system" "$name.service"; done
+for name in "${services[@]}"; do
+    service 0644 "deploy/systemd/$name.service" "$usr/lib/systemd/system/$name.service"
+done
 if [ "$program" = muster ]; then
-    unit deploy/systemd/muster.sysusers "$usr/lib/sysusers.d" muster.conf
-    unit deploy/systemd/muster.tmpfiles "$usr/lib/tmpfiles.d" muster.conf
+    service 0644 deploy/systemd/muster.sysusers "$usr/lib/sysusers.d/muster.conf"
+    service 0644 deploy/systemd/muster.tmpfiles "$usr/lib/tmpfiles.d/muster.conf"
 else
-    unit deploy/systemd/muster-server.path "$usr/lib/systemd/system" muster-server.path
-    unit deploy/systemd/muster-server.preset "$usr/lib/systemd/system-preset" 50-muster-server.preset
+    service 0644 deploy/systemd/muster-server.path "$usr/lib/systemd/system/muster-server.path"
+    service 0644 deploy/systemd/muster-server.preset "$usr/lib/systemd/system-preset/50-muster-server.preset"
 fi

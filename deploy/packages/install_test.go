@@ -15,20 +15,33 @@ func TestLintianIsContent(t *testing.T) {
 	run(t, nil, "bash", "-c", "lintian --allow-root --fail-on error,warning --display-level '>=warning' dist/packages/*.deb")
 }
 
-// TestInstalledFleet is the way of docs/install.md on Debian: a central machine, a node that has only the package and
-// the token, reboots, an upgrade, and the end.
-func TestInstalledFleet(t *testing.T) {
+// TestInstalled installs packages of the programs in dist on machines of its own.
+func TestInstalled(t *testing.T) {
 	t.Parallel()
 	testproc.NeedsInstall(t)
+	testproc.NeedsRoot(t)
 	dist, err := filepath.Abs(filepath.Join(root, "dist"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	packages := map[string]string{"old": build(t, dist, "v0.1.0-rc1"), "new": build(t, dist, "v0.1.0")}
-	base, net := debian(t), network(t)
-	central := newMachine(t, base, net, "central.example.net", packages)
-	node := newMachine(t, base, net, "web1.example.net", packages)
+	base := debian(t)
+	for name, test := range map[string]func(*testing.T, maker){"Fleet": fleet, "Broker": separateBroker, "OpenRC": openRC} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			network := network(t)
+			test(t, func(name string) *machine { return newMachine(t, base, network, name, packages) })
+		})
+	}
+}
 
+// A maker makes a machine that has a name and packages in /old and /new.
+type maker func(name string) *machine
+
+// fleet is the way of docs/install.md on Debian: a central machine, a node that has only the package and the token,
+// reboots, an upgrade, and the end.
+func fleet(t *testing.T, newMachine maker) {
+	central, node := newMachine("central.example.net"), newMachine("web1.example.net")
 	central.boot(t)
 	central.run(t, "apt-get install -y /old/muster_*.deb /old/muster-server_*.deb")
 	for unit, want := range map[string]string{
@@ -110,10 +123,50 @@ func removed(t *testing.T, central *machine) {
 	t.Helper()
 	central.run(t, "dpkg -r muster muster-server; dpkg -P muster muster-server")
 	central.run(t, `! test -e /usr/bin/muster
-! pgrep -x muster
+! ls -l /proc/*/exe | grep muster
 ! ls /etc/systemd/system/multi-user.target.wants | grep muster
 getent passwd muster
 test -f /etc/muster/provisioner/ca/issuing-key.pem -a -d /var/lib/muster/broker -a -f /etc/muster/server.conf`)
 	central.run(t, "dpkg -i /new/muster_*.deb && systemctl enable --now muster-provisioner")
 	central.wants(t, "web1.example.net", "muster node list --state provisioned -o name")
+}
+
+// separateBroker is the way of docs/high-availability.md, with one broker.
+func separateBroker(t *testing.T, newMachine maker) {
+	m := newMachine("n1.example.net")
+	m.boot(t)
+	m.run(t, "apt-get install -y /new/muster_*.deb")
+	m.run(t, `cd /etc/muster 2>/dev/null || mkdir /etc/muster
+muster provisioner init /etc/muster/provisioner --host prov1.example.net --broker-urls tls://n1.example.net:4222 --replicas 1
+muster broker config --config /etc/muster/provisioner/provisioner.yaml --host n1.example.net \
+    --write --dir /etc/muster/broker --store-dir /var/lib/muster-broker
+chown -R muster: /etc/muster/broker
+systemctl enable --now muster-broker muster-provisioner`)
+	m.wants(t, "", "muster status")
+
+	m.run(t, `muster broker certificate /etc/muster/broker --host n1.example.net \
+    --config /etc/muster/provisioner/provisioner.yaml
+systemctl reload muster-broker`)
+	m.wants(t, "configuration reloaded", "journalctl -u muster-broker")
+	m.run(t, "systemctl restart muster-broker; systemctl show -P Result muster-broker | grep -x success")
+	m.wants(t, "", "muster status")
+}
+
+// openRC installs the apks without Alpine's package manager, on a Debian with OpenRC, and enrolls a node.
+func openRC(t *testing.T, newMachine maker) {
+	newMachine("web1.example.net").offline(t, `useradd --system --no-create-home muster
+for program in muster muster-server; do tar -xzf /new/${program}_0.1.0-r1_x86_64.apk -C /; done
+sh /.post-install
+mkdir -p /run/openrc/exclusive /run/openrc/started && touch /run/openrc/softlevel # as if OpenRC had booted
+muster provisioner init /etc/muster/provisioner --host prov1.example.net --trust-first-use
+rc-service --nodeps muster-provisioner start
+timeout 60 sh -c 'until muster status; do sleep 0.2; done'
+cd /etc/muster/provisioner
+muster jwt /etc/provisioning.jwt signer-key.pem --insecure --token secret --default \
+    --urls localhost:4222 --ca ca/root.pem --seal seal.pub
+rc-service --nodeps muster-server start
+timeout 60 sh -c 'until muster node list --state provisioned -o name | grep .; do sleep 0.2; done'
+rc-service --nodeps muster-server stop
+rc-service --nodeps muster-provisioner stop
+! ls -l /proc/*/exe | grep muster`)
 }

@@ -28,7 +28,7 @@ type machine struct {
 // network makes a network namespace with a loopback device.
 func network(t *testing.T) string {
 	t.Helper()
-	name := "muster-" + strconv.Itoa(os.Getpid())
+	name := fmt.Sprintf("muster-%d-%s", os.Getpid(), filepath.Base(t.Name()))
 	run(t, nil, "ip", "netns", "add", name)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", name).Run() }) // ends with the test at the latest
 	run(t, nil, "ip", "-n", name, "link", "set", "lo", "up")
@@ -39,7 +39,7 @@ func network(t *testing.T) string {
 func debian(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "debian")
-	run(t, nil, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,openssl,iproute2",
+	run(t, nil, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,openssl,openrc",
 		"bookworm", dir)
 	return dir
 }
@@ -168,7 +168,8 @@ func (m *machine) journal() string {
 // offline runs a command line in the machine's root without its systemd, as makers of images do.
 func (m *machine) offline(t *testing.T, line string) string {
 	t.Helper()
-	return run(t, []string{"PATH=/usr/sbin:/usr/bin"}, "chroot", m.dir, "/bin/sh", "-ec", line)
+	return run(t, nil, "systemd-nspawn", "--quiet", "--directory="+m.dir, "--register=no", "--keep-unit", "--pipe", "--as-pid2",
+		"--network-namespace-path="+m.network, "/bin/sh", "-ec", line)
 }
 
 // wants waits until a command line succeeds and its output has the text.

@@ -175,7 +175,8 @@ func TestUnitsAreHardened(t *testing.T) {
 func TestScriptsAreClean(t *testing.T) {
 	t.Parallel()
 	testproc.Needs(t, "shellcheck")
-	run(t, nil, "bash", "-c", "shellcheck deploy/install.sh deploy/packages/*.sh deploy/packages/*/*.sh")
+	run(t, nil, "bash", "-c",
+		"shellcheck deploy/install.sh deploy/packages/*.sh deploy/packages/*/*.sh && shellcheck -s sh -e SC2034 deploy/openrc/*")
 }
 
 func lines(pattern *regexp.Regexp, text string) []string {

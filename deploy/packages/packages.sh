@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Makes DIST/packages: deb, rpm and apk of muster and muster-server for each of ARCHES, from DIST/bin/linux-ARCH. NFPM is
 # the program. VERSION is the tag of a release, or another name of a commit, whose packages sort before all releases.
+# MAINTAINER and HOMEPAGE name the distributor; example.net has no mailbox.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 if ! [[ $VERSION =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)[0-9]+)?$ ]]; then
     VERSION=v0.0.0-git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)
 fi
-MAINTAINER=${MAINTAINER:-muster <muster@example.net>}
-HOMEPAGE=${HOMEPAGE:-https://muster.example.net}
+MAINTAINER=${MAINTAINER:-the muster authors <muster@example.net>} HOMEPAGE=${HOMEPAGE:-}
 export SOURCE_DATE_EPOCH VERSION MAINTAINER HOMEPAGE GOARCH DIST=${DIST:-dist}
 
 out=$(realpath -m "$DIST")/packages work=$(mktemp -d) nfpm=$(realpath "${NFPM:?}")

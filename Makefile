@@ -13,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser npm lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man licenses packages install image release ci-install help
+.PHONY: check build cross test ci browser npm lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man packages install image release ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -87,37 +87,35 @@ chaos: ## every fault at full size, about half an hour; the table goes to docs/p
 	$(GO) test -c -o bin/chaos.test ./internal/chaos
 	cd internal/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 2h -chaos.full -chaos.doc ../../docs/performance.md $(CHAOS)
 
-# The same bytes from the same commit: no paths, no build identifiers, no libc.
-binaries: ## the programs as they are packaged, in dist/bin
-	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath \
-		-ldflags '-s -w -buildid= $(LDFLAGS)' -o dist/bin/linux-$$arch/ ./cmd/... || exit; done
+SYSTEMS = linux/amd64 linux/arm64
+
+binaries: bin/tools/cyclonedx-gomod ## the programs as they are packaged, with components and licenses, in dist/bin
+	VERSION=$(VERSION) deploy/release/binaries.sh $(SYSTEMS)
 
 man: build ## manual pages and completions, to dist/man and dist/completions
 	deploy/release/manual.sh
 
-licenses: ## the licenses of what each program links, to dist/licenses
-	for program in muster muster-server; do \
-		mkdir -p dist/licenses/$$program && \
-		GOOS=linux deploy/release/licenses.sh ./cmd/$$program >dist/licenses/$$program/THIRD_PARTY_LICENSES || exit; \
-	done
+bin/tools/cyclonedx-gomod: deploy/versions.mk
+	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_GOMOD_VERSION)
+	touch $@
 
 bin/tools/nfpm: deploy/versions.mk
 	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	touch $@
 
-packages: binaries man licenses bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages
+packages: binaries man bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages
 	NFPM=bin/tools/nfpm VERSION=$(VERSION) deploy/packages/packages.sh
 
-install: ## after `make build man licenses`: install both programs with their units below DESTDIR and PREFIX (INIT=openrc: OpenRC's)
+install: ## after `make build man`: install both programs with their units below DESTDIR and PREFIX (INIT=openrc: OpenRC's)
 	deploy/install.sh muster bin
 	deploy/install.sh muster-server bin
 
 image: binaries ## the container image of both programs, an OCI layout in dist/image
-	VERSION=$(VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) deploy/image/image.sh
+	$(GO) -C tools run ./image -out ../dist/image -version $(VERSION) -revision "$$(git rev-parse HEAD)" \
+		-time "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" ../dist/bin/linux-amd64 ../dist/bin/linux-arm64
 
 release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksums
-	GOVULNCHECK_VERSION=$(GOVULNCHECK_VERSION) CYCLONEDX_GOMOD_VERSION=$(CYCLONEDX_GOMOD_VERSION) \
-		deploy/release/release.sh '$(VERSION)' $(KEY)
+	GOVULNCHECK_VERSION=$(GOVULNCHECK_VERSION) deploy/release/release.sh '$(VERSION)' '$(KEY)'
 
 ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
 	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc; do \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install.sh PROGRAM BIN: installs the program in the directory BIN, with units and documents, below DESTDIR and PREFIX.
-# man, completions and licenses in DIST are made before.
+# man and completions in DIST are made before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$1 bin=$2 prefix=${PREFIX:-/usr/local} init=${INIT:-systemd} dist=${DIST:-dist}
@@ -21,7 +21,7 @@ put 0755 "$bin/$program" "$usr/bin"
 put 0644 deploy/packages/copyright LICENSE "$doc"
 gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
 chmod 0644 "$doc/changelog.gz"
-if [ -e "$dist/licenses/$program" ]; then put 0644 "$dist/licenses/$program/THIRD_PARTY_LICENSES" "$doc"; fi
+if [ -e "$bin/$program.licenses.txt" ]; then put 0644 "$bin/$program.licenses.txt" "$doc"; fi
 
 services=("muster-server")
 pages=("$dist"/man/muster-server*.1.gz)

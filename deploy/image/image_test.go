@@ -110,7 +110,8 @@ func checkImage(t *testing.T, dir, programs string, d descriptor) {
 		"etc/": "0755 0", "etc/passwd": "0644 0", "etc/group": "0644 0", "etc/nsswitch.conf": "0644 0",
 		"etc/ssl/certs/ca-certificates.crt": "0644 0", "etc/muster/": "0700 65532", "tmp/": "1777 0",
 		"var/lib/": "0755 0", "var/lib/muster/": "0700 65532",
-		"usr/bin/muster": "0755 0", "usr/bin/muster-server": "0755 0",
+		"usr/bin/muster": "0755 0", "usr/share/doc/muster/muster.licenses.txt": "0644 0",
+		"usr/bin/muster-server": "0755 0", "usr/share/doc/muster-server/muster-server.licenses.txt": "0644 0",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("files %v\nwant %v", got, want)
@@ -147,12 +148,15 @@ func unpack(t *testing.T, layer []byte, files, contents map[string]string) {
 	}
 }
 
-// fakePrograms makes a directory of programs with SBOMs.
+// fakePrograms makes a directory of programs with SBOMs and licenses.
 func fakePrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, arch := range []string{"amd64", "arm64"} {
-		for _, name := range []string{"muster", "muster-server", "muster.cdx.json", "muster-server.cdx.json"} {
+		for _, name := range []string{
+			"muster", "muster.cdx.json", "muster.licenses.txt",
+			"muster-server", "muster-server.cdx.json", "muster-server.licenses.txt",
+		} {
 			path := filepath.Join(dir, "linux-"+arch, name)
 			err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
 				os.WriteFile(path, []byte(`"`+name+" for "+arch+`"`), 0o600))
@@ -168,7 +172,7 @@ func fakePrograms(t *testing.T) string {
 func makeImage(t *testing.T, programs, dir string) string {
 	t.Helper()
 	cmd := exec.Command("go", "-C", "../../tools", "run", "./image", "-out", dir, "-version", version,
-		"-revision", "abcdef", "-time", "1790000000", programs)
+		"-revision", "abcdef", "-time", "1790000000", programs+"/linux-amd64", programs+"/linux-arm64")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

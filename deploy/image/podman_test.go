@@ -22,20 +22,6 @@ const (
 	setupDir = volume + "/provisioner"
 )
 
-// TestImageIsTheSameTwice makes the image of this tree again.
-func TestImageIsTheSameTwice(t *testing.T) {
-	t.Parallel()
-	testproc.NeedsInstall(t)
-	again := filepath.Join(t.TempDir(), "again")
-	cmd := exec.Command("make", "-C", "../..", "image", "OUT="+again)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := exec.Command("diff", "-r", made, again).CombinedOutput(); err != nil {
-		t.Errorf("the second image differs: %s", out)
-	}
-}
-
 // TestContainersEnrollAndStartAgain makes a setup in a volume, enrolls a node, stops both containers within their grace
 // time, and starts them again.
 func TestContainersEnrollAndStartAgain(t *testing.T) {

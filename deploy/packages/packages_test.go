@@ -35,7 +35,7 @@ func run(t *testing.T, env []string, command ...string) string {
 func build(t *testing.T, dist, version string) (dir string) {
 	t.Helper()
 	own := t.TempDir()
-	for _, name := range []string{"bin", "man", "completions", "licenses"} {
+	for _, name := range []string{"bin", "man", "completions"} {
 		if err := os.Symlink(filepath.Join(dist, name), filepath.Join(own, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Prints the licenses of Go and of all modules that a command links: licenses.sh ./cmd/muster. GOOS and GOARCH name the
-# system that it is built for. A module without a license file is an error.
+# Prints the licenses of all that a command is built of: licenses.sh ./cmd/muster. GOOS and GOARCH name the system that it
+# is built for. A module without a license file is an error.
 set -euo pipefail
 shopt -s nocaseglob nullglob
 
 text() { printf '\n=== %s\n\n' "$2" && cat "$1"; }
 check() { [[ $found ]] || { echo "licenses.sh: $last has no license file: look for its terms" >&2 && exit 1; }; }
 
-echo "${1##*/} links the following works. Each name is followed by the terms of the work."
+echo "${1##*/} is built of the following works. Each name is followed by the terms of the work."
+text LICENSE 'muster: LICENSE'
 text "$(go env GOROOT)/LICENSE" "$(go env GOVERSION): LICENSE"
 
 # Terms are in the directories of linked packages and above them, up to the root of their module.

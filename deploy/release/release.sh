@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
 # Makes dist/release/VERSION of a clean commit: release.sh VERSION [KEY]. KEY is a private key in PEM, P-256 or RSA, which
-# signs the checksums. SYSTEMS limits the systems. `make release` sets the versions of tools. A commit gives the same bytes
-# in each directory; only the signature differs.
+# signs the checksums. SYSTEMS limits the archives; packages and image need linux/amd64 and linux/arm64. A commit gives
+# the same bytes in each directory; only the signature differs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 fail() { echo "release: $2" >&2 && exit "$1"; }
+sign() { openssl dgst -sha256 -sign <(printf '%s\n' "$pem") "$@"; }
 
-version=${1-} key=${2-}
-systems=${SYSTEMS-linux/amd64 linux/arm64 linux/riscv64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64}
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || fail 2 "version is \"$version\", want one such as v0.1.0"
-[[ -z $key ]] || openssl dgst -sha256 -sign "$key" </dev/null >/dev/null ||
-    fail 1 "key $key does not sign: want an unencrypted or encrypted private key in PEM, P-256 or RSA"
+version=${1-} key=${2-} number=${1#v}
+systems=${SYSTEMS-linux/amd64 linux/arm64 linux/riscv64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64 windows/arm64}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)[0-9]+)?$ ]] ||
+    fail 2 "version is \"$version\", want one such as v0.1.0 or v0.1.0-rc1"
+# Read now, so that a passphrase is asked for before the long build and not after it.
+[[ -z $key ]] || { pem=$(openssl pkey -in "$key" 2>/dev/null) && sign </dev/null >/dev/null 2>&1; } ||
+    fail 1 "key $key does not sign: want a private key in PEM, P-256 or RSA, and its passphrase if it has one"
 [[ -z $(git status --porcelain) ]] || fail 1 "the tree differs from its commit: commit or remove what git status shows"
-notes=$(awk -v "number=${version#v}" '/^## /{on = ($2 == "[" number "]" || $3 == number); next} on' CHANGELOG.md)
-[[ $notes ]] || fail 1 "CHANGELOG.md has no section for ${version#v}: add one, with ## [${version#v}] as its heading"
+notes=$(awk -v "number=$number" '/^## /{on = ($2 == "[" number "]" || $3 == number); next} on' CHANGELOG.md)
+[[ $notes ]] || fail 1 "CHANGELOG.md has no section for $number: add one, with ## [$number] as its heading"
 
 unset GOEXPERIMENT
 GOTOOLCHAIN=$(awk '$1 == "toolchain" {print $2}' go.mod)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export GOTOOLCHAIN SOURCE_DATE_EPOCH CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false' GOAMD64=v1 LC_ALL=C TZ=UTC
+export GOTOOLCHAIN SOURCE_DATE_EPOCH GOFLAGS='' GOAMD64=v1 LC_ALL=C TZ=UTC
 out=dist/release/$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,25 +38,37 @@ vulnerabilities() {
     fi
 }
 
-# An archive, and the list of components of each program in it.
+# A tar of files in a directory, with the same bytes for the same contents.
+pack() {
+    tar -C "$1" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
+        --mode=u=rwX,go=rX -c "${@:2}"
+}
+
+# The archive of a system, and the list of components of each program in it.
 archive() {
-    local name=muster_${version#v}_${GOOS}_$GOARCH programs="muster muster-server"
-    [[ $GOOS != windows ]] || programs=muster-server
-    local dir=$work/$name
-    mkdir "$dir"
-    cp -r LICENSE README.md CHANGELOG.md dist/man dist/completions "$dir"
-    for files in deploy/systemd deploy/launchd deploy/rc.d; do
-        [[ ! -d $files ]] || cp -r "$files" "$dir"
+    local system=${1/\//_} services sbom
+    local name=muster_${number}_$system
+    case $system in
+        linux_*) services=(deploy/{systemd,openrc}) ;;
+        darwin_*) services=(deploy/launchd) ;;
+        freebsd_*) services=(deploy/rc.d) ;;
+        *) services=() ;;
+    esac
+    mkdir "$work/$name"
+    cp -r LICENSE README.md CHANGELOG.md docs examples dist/man dist/completions "dist/bin/${1/\//-}"/* "${services[@]}" \
+        "$work/$name"
+    for sbom in "$work/$name"/*.cdx.json; do
+        mv "$sbom" "$new/$(basename "$sbom" .cdx.json)_${number}_$system.cdx.json"
     done
-    for program in $programs; do
-        go build -ldflags "-s -w -buildid= -X muster/internal/cli.buildVersion=$version" -o "$dir/" "./cmd/$program"
-        deploy/release/licenses.sh "./cmd/$program" >"$dir/THIRD_PARTY_LICENSES.$program"
-        bin/tools/cyclonedx-gomod bin -json -std -noserial -notimestamp -version "$version" \
-            -output "$new/${name/muster/$program}.cdx.json" "$dir/$program$(go env GOEXE)"
-    done
-    tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
-        --mode=u=rwX,go=rX -c "$name" | gzip -9n >"$new/$name.tar.gz"
-    rm -r "$dir"
+    pack "$work" "$name" | gzip -9n >"$new/$name.tar.gz"
+    rm -r "${work:?}/$name"
+}
+
+# What helm package makes, which has the time of day in it.
+chart() {
+    cp -r deploy/helm/muster "$work/muster"
+    sed -i "s/^version: .*/version: $number/; s/^appVersion: .*/appVersion: $version/" "$work/muster/Chart.yaml"
+    pack "$work" muster | gzip -9n >"$new/muster-$number.tgz"
 }
 
 # What was built of which commit, with which compiler: in-toto's statement with SLSA's predicate.
@@ -72,17 +87,17 @@ END
 }
 
 vulnerabilities
-make man licenses VERSION="$version"
-GOBIN=$PWD/bin/tools go install "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$CYCLONEDX_GOMOD_VERSION"
-for system in $systems; do
-    GOOS=${system%/*} GOARCH=${system#*/} archive
-done
+make packages image VERSION="$version" SYSTEMS="$systems"
+for system in $systems; do archive "$system"; done
+cp dist/packages/* "$new"
+pack dist/image blobs index.json oci-layout >"$new/muster_${number}_image.tar"
+chart
 printf '%s\n' "$notes" | sed '/./,$!d' >"$new/RELEASE_NOTES.md"
 provenance >"$work/provenance.json"
-mv "$work/provenance.json" "$new/muster_${version#v}.provenance.json"
+mv "$work/provenance.json" "$new/muster_$number.provenance.json"
 (cd "$new" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$new"
-[[ -z $key ]] || openssl dgst -sha256 -sign "$key" -out "$new/SHA256SUMS.sig" "$new/SHA256SUMS"
+[[ -z $key ]] || sign -out "$new/SHA256SUMS.sig" "$new/SHA256SUMS"
 
 rm -rf "$out"
 mkdir -p dist/release

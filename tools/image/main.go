@@ -1,9 +1,9 @@
 // Command image writes the container image as an OCI layout, without a container engine:
 //
-//	image -out DIR -version V -revision COMMIT -time SECONDS PROGRAMS
+//	image -out DIR -version V -revision COMMIT -time SECONDS DIRECTORY...
 //
-// PROGRAMS has a directory for each platform, such as linux-amd64, with the programs and their SBOMs (*.cdx.json).
-// The same input makes the same bytes.
+// There is a directory for each platform, such as dist/bin/linux-amd64, filled by deploy/release/binaries.sh. The same
+// input makes the same bytes.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -28,12 +29,14 @@ const annotation = "org.opencontainers.image."
 
 const sbomType types.MediaType = "application/vnd.cyclonedx+json"
 
-var arches = []string{"amd64", "arm64"}
+// programs are in an order in which layers that change least come first.
+var programs = []string{"muster-server", "muster"}
 
 // An image is what the command line says about the image.
 type image struct {
-	programs, version, revision string
-	created                     time.Time
+	platforms         []string // directories
+	version, revision string
+	created           time.Time
 }
 
 func main() {
@@ -45,9 +48,9 @@ func main() {
 	flag.StringVar(&m.version, "version", "", "version of the programs, and tag in the layout")
 	flag.StringVar(&m.revision, "revision", "", "commit of the programs")
 	flag.Parse()
-	m.programs, m.created = flag.Arg(0), time.Unix(*seconds, 0).UTC()
-	if flag.NArg() != 1 || *out == "" || m.version == "" {
-		fmt.Fprintln(os.Stderr, "image: want -out, -version and the directory of programs")
+	m.platforms, m.created = flag.Args(), time.Unix(*seconds, 0).UTC()
+	if len(m.platforms) == 0 || *out == "" || m.version == "" {
+		fmt.Fprintln(os.Stderr, "image: want -out, -version and a directory for each platform")
 		os.Exit(2)
 	}
 	digest, err := m.write(*out)
@@ -62,12 +65,12 @@ func main() {
 // index and the SBOMs, which are a referrer of it.
 func (m *image) write(dir string) (v1.Hash, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range arches {
-		img, err := m.platform(arch)
+	for _, dir := range m.platforms {
+		img, err := m.platform(dir)
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		platform := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}
+		platform := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch(dir)}}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: platform})
 	}
 	digest, err := index.Digest()
@@ -90,29 +93,30 @@ func (m *image) write(dir string) (v1.Hash, error) {
 		path.AppendImage(sboms))
 }
 
-// platform returns the image of one platform. Layers that change least come first.
-func (m *image) platform(arch string) (v1.Image, error) {
-	bin := filepath.Join(m.programs, "linux-"+arch)
-	var layers []v1.Layer
-	for _, add := range []func(*tree){
-		(*tree).base,
-		func(t *tree) { t.program(filepath.Join(bin, "muster-server")) },
-		func(t *tree) { t.program(filepath.Join(bin, "muster")) },
-	} {
+// arch returns the architecture of dir, which ends with linux-ARCH.
+func arch(dir string) string { return strings.TrimPrefix(filepath.Base(dir), "linux-") }
+
+// platform returns the image of the programs in dir.
+func (m *image) platform(dir string) (v1.Image, error) {
+	trees := []*tree{newTree(m.created)}
+	trees[0].base()
+	for _, program := range programs {
 		t := newTree(m.created)
-		add(t)
-		layer, err := t.layer()
+		t.program(dir, program)
+		trees = append(trees, t)
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.ConfigFile(img, m.config(arch(dir)))
+	for _, t := range trees {
 		if err != nil {
 			return nil, err
 		}
-		layers = append(layers, layer)
+		var layer v1.Layer
+		if layer, err = t.layer(); err == nil {
+			img, err = mutate.AppendLayers(img, layer)
+		}
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.ConfigFile(img, m.config(arch))
-	if err != nil {
-		return nil, err
-	}
-	return mutate.AppendLayers(img, layers...)
+	return img, err
 }
 
 // config returns what an engine reads. The user is a number, since Kubernetes refuses names as runAsNonRoot.
@@ -147,15 +151,15 @@ func (m *image) sboms(index v1.ImageIndex) (v1.Image, error) {
 		return nil, err
 	}
 	artifact := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), sbomType)
-	for _, arch := range arches {
-		for _, program := range []string{"muster", "muster-server"} {
-			text, err := os.ReadFile(filepath.Join(m.programs, "linux-"+arch, program+".cdx.json"))
+	for _, dir := range m.platforms {
+		for _, program := range programs {
+			text, err := os.ReadFile(filepath.Join(dir, program+".cdx.json"))
 			if err != nil {
 				return nil, err
 			}
 			artifact, err = mutate.Append(artifact, mutate.Addendum{
 				Layer:       static.NewLayer(text, sbomType),
-				Annotations: map[string]string{annotation + "title": program + "-linux-" + arch + ".cdx.json"},
+				Annotations: map[string]string{annotation + "title": program + "-linux-" + arch(dir) + ".cdx.json"},
 			})
 			if err != nil {
 				return nil, err

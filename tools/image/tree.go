@@ -61,11 +61,16 @@ func roots() []byte {
 	return text
 }
 
-// program adds a file to /usr/bin.
-func (t *tree) program(path string) {
-	content, err := os.ReadFile(path)
+// program adds a program of the directory from, and the licenses of what it is built of.
+func (t *tree) program(from, name string) {
+	t.copy("usr/bin/"+name, 0o755, filepath.Join(from, name))
+	t.copy("usr/share/doc/"+name+"/"+name+".licenses.txt", 0o644, filepath.Join(from, name+".licenses.txt"))
+}
+
+func (t *tree) copy(name string, mode int64, from string) {
+	content, err := os.ReadFile(from)
 	t.err = errors.Join(t.err, err)
-	t.file("usr/bin/"+filepath.Base(path), 0o755, content)
+	t.file(name, mode, content)
 }
 
 func (t *tree) dir(name string, mode int64, owner int) {

@@ -25,11 +25,12 @@ const version = "v1.2.3-test"
 
 // A descriptor names a blob of an OCI layout.
 type descriptor struct {
-	MediaType   string
-	Digest      string
-	Size        int
-	Platform    struct{ OS, Architecture string }
-	Annotations map[string]string
+	MediaType    string
+	ArtifactType string
+	Digest       string
+	Size         int
+	Platform     struct{ OS, Architecture string }
+	Annotations  map[string]string
 }
 
 // A manifest is that of an index or of an image.
@@ -65,6 +66,9 @@ func TestImageIsACompleteLayout(t *testing.T) {
 	var platforms []string
 	for _, d := range index.Manifests {
 		platforms = append(platforms, d.Platform.OS+"/"+d.Platform.Architecture)
+		if d.ArtifactType != "" {
+			t.Errorf("artifact type %s: a copy made by skopeo has none, and another digest", d.ArtifactType)
+		}
 		checkImage(t, dir, programs, d)
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {

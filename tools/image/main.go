@@ -71,7 +71,7 @@ func (m *image) write(dir string) (v1.Hash, error) {
 			return v1.Hash{}, err
 		}
 		platform := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch(dir)}}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: platform})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: untyped{img}, Descriptor: platform})
 	}
 	digest, err := index.Digest()
 	if err != nil {
@@ -118,6 +118,12 @@ func (m *image) platform(dir string) (v1.Image, error) {
 	}
 	return img, err
 }
+
+// An untyped image has no artifact type in the index. Copies made by skopeo omit the type, and so had another digest.
+type untyped struct{ v1.Image }
+
+// ArtifactType returns "". Without it the type would be that of the configuration.
+func (untyped) ArtifactType() (string, error) { return "", nil }
 
 // config returns what an engine reads. The user is a number, since Kubernetes refuses names as runAsNonRoot.
 func (m *image) config(arch string) *v1.ConfigFile {

@@ -118,7 +118,8 @@ release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksu
 	GOVULNCHECK_VERSION=$(GOVULNCHECK_VERSION) deploy/release/release.sh '$(VERSION)' '$(KEY)'
 
 ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
-	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc; do \
+	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc \
+		/usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-ld=binutils-mingw-w64-x86-64; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
 	MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...

@@ -15,8 +15,8 @@ import (
 
 // Config configures [New]. Every field is optional.
 type Config struct {
-	// TokenFile holds the provisioning token. The agent reads it for each attempt. Default: the first of
-	// /etc/provisioning.jwt and /etc/choria/provisioning.jwt that exists, below C:\ProgramData on Windows.
+	// TokenFile holds the provisioning token. The agent reads it for each attempt. Default: the first one of
+	// [DefaultTokenFiles] that exists.
 	TokenFile string
 
 	// ConfFile is server.conf. Provisioning makes it a symbolic link into SSLDir. Default: [DefaultConfFile].

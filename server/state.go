@@ -146,7 +146,7 @@ func (s *state) tokenFiles() []string {
 	if s.cfg.TokenFile != "" {
 		return []string{s.cfg.TokenFile}
 	}
-	return defaultTokenFiles
+	return DefaultTokenFiles
 }
 
 func (s *state) watched(more []string) watched {

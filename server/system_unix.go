@@ -15,7 +15,8 @@ const (
 	hostsFile = "/etc/hosts"
 )
 
-var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
+// DefaultTokenFiles are the paths of the token, the first one preferred.
+var DefaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
 
 func inode(fi fs.FileInfo) uint64 {
 	st, ok := fi.Sys().(*syscall.Stat_t)

@@ -13,7 +13,8 @@ const (
 	hostsFile = `C:\Windows\System32\drivers\etc\hosts`
 )
 
-var defaultTokenFiles = []string{`C:\ProgramData\muster\provisioning.jwt`, `C:\ProgramData\choria\provisioning.jwt`}
+// DefaultTokenFiles are the paths of the token, the first one preferred.
+var DefaultTokenFiles = []string{`C:\ProgramData\muster\provisioning.jwt`, `C:\ProgramData\choria\provisioning.jwt`}
 
 // inode returns a file's creation time: its number needs an open file.
 func inode(fi fs.FileInfo) uint64 {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package cli
 
 import (
@@ -7,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/google/renameio/v2"
 
 	"muster/internal/disk"
 )
@@ -57,7 +61,8 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 	if err := CheckNew(path, force); err != nil {
 		return err
 	}
-	f, err := newPending(path, mode)
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return notWritten(path, err)
 	}

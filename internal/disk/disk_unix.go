@@ -9,16 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func spaceOf(dir string) (Space, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return Space{}, err
-	}
-	//nolint:unconvert // of another type elsewhere
-	block := int64(s.Bsize)
-	return Space{Total: int64(s.Blocks) * block, Free: int64(s.Bavail) * block}, nil //nolint:unconvert // as above
-}
-
 func syncNames(dir *os.File) error {
 	err := dir.Sync()
 	// Some file systems do not support syncing a directory, and do not need it.

@@ -7,20 +7,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func spaceOf(dir string) (Space, error) {
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return Space{}, err
-	}
-	var free, total uint64
-	if err := windows.GetDiskFreeSpaceEx(name, &free, &total, nil); err != nil {
-		return Space{}, err
-	}
-	return Space{Total: int64(total), Free: int64(free)}, nil
-}
-
-func syncFileSystem(*os.File) error { return errors.ErrUnsupported }
-
 // syncNames syncs nothing: Windows cannot, and NTFS journals names.
 func syncNames(*os.File) error { return nil }
 

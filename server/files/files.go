@@ -287,9 +287,6 @@ func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return "", err
 	}
-	if err := protectDir(filepath.Join(d.cfg.Dir, name)); err != nil {
-		return "", err
-	}
 	d.cfg.Step("generation made")
 	return name, nil
 }

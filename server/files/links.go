@@ -79,3 +79,26 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// link replaces what is at the path at by a link to target.
+func (d *Dir) link(at, target string) error {
+	temp, err := makeLink(at, target)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, at); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	d.unsynced = true
+	d.cfg.Step("linked " + filepath.Base(at))
+	return nil
+}
+
+// makeLink makes a link to target beside the path at.
+func makeLink(at, target string) (temp string, err error) {
+	temp = filepath.Join(filepath.Dir(at), "."+strings.TrimLeft(filepath.Base(at), ".")+".link")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return temp, newLink(target, temp)
+}

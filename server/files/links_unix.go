@@ -17,9 +17,9 @@ const EachLinked = true
 
 func makeDir(dir string, mode fs.FileMode) error { return os.MkdirAll(dir, mode) }
 
-func protectDir(string) error { return nil }
-
 func setMode(f *os.File, mode fs.FileMode) error { return f.Chmod(mode) }
+
+func newLink(target, path string) error { return os.Symlink(target, path) }
 
 func (d *Dir) stage(_ *os.Root, generation string) error {
 	return d.link(filepath.Join(d.cfg.Dir, nextLink), generation)
@@ -87,25 +87,4 @@ func (d *Dir) copyIntoSet(root *os.Root, name string, mode fs.FileMode) error {
 		}
 	}
 	return nil
-}
-
-func (d *Dir) link(at, target string) error {
-	temp, err := makeLink(at, target)
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(temp, at); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	d.unsynced = true
-	d.cfg.Step("linked " + filepath.Base(at))
-	return nil
-}
-
-func makeLink(at, target string) (temp string, err error) {
-	temp = filepath.Join(filepath.Dir(at), "."+strings.TrimLeft(filepath.Base(at), ".")+".link")
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	return temp, os.Symlink(target, temp)
 }

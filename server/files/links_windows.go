@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/windows"
 )
@@ -42,8 +41,6 @@ func setMode(f *os.File, mode fs.FileMode) error {
 	return protect(f.Name())
 }
 
-func protectDir(dir string) error { return protect(dir) }
-
 func protect(path string) error {
 	sd, err := windows.SecurityDescriptorFromString(private)
 	if err != nil {
@@ -58,6 +55,15 @@ func protect(path string) error {
 		return &fs.PathError{Op: "protect", Path: path, Err: err}
 	}
 	return nil
+}
+
+// newLink makes a file instead if target does not exist.
+func newLink(target, path string) error {
+	err := os.Link(target, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	return err
 }
 
 // stage makes a generation the next set. A crash may leave none.
@@ -116,16 +122,9 @@ func (d *Dir) linkInto(root *os.Root, set string) error {
 		if _, err := root.Lstat(path.Join(set, name)); err != nil || d.sameFile(name, set) {
 			continue
 		}
-		at := d.cfg.Links[name]
-		temp, err := makeLink(at, filepath.Join(d.cfg.Dir, set, name))
-		if err != nil {
+		if err := d.link(d.cfg.Links[name], filepath.Join(d.cfg.Dir, set, name)); err != nil {
 			return err
 		}
-		if err := os.Rename(temp, at); err != nil {
-			return errors.Join(err, os.Remove(temp))
-		}
-		d.unsynced = true
-		d.cfg.Step("linked " + filepath.Base(at))
 	}
 	return nil
 }
@@ -142,15 +141,3 @@ func (d *Dir) sameFile(name, set string) bool {
 }
 
 func (d *Dir) target(name string) string { return filepath.Join(d.cfg.Dir, dataLink, name) }
-
-// makeLink makes a file instead if target does not exist.
-func makeLink(at, target string) (temp string, err error) {
-	temp = filepath.Join(filepath.Dir(at), "."+strings.TrimLeft(filepath.Base(at), ".")+".link")
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if err = os.Link(target, temp); errors.Is(err, fs.ErrNotExist) {
-		err = os.WriteFile(temp, nil, 0o600)
-	}
-	return temp, err
-}

@@ -25,8 +25,8 @@ replace the key and certificate of another node.
   %[1]s --token-file provisioning.jwt --identity web1.example.net \
     --ssl-dir web1 --config web1/server.conf
 
-Without --token-file, the token is /etc/provisioning.jwt, else
-/etc/choria/provisioning.jwt. Without --identity, the name is that of the
+Without --token-file, the token is %[2]s, else
+%[3]s. Without --identity, the name is that of the
 configuration, else the host name. The agent notices changed files by itself.
 
 Exits with 0 after SIGTERM, SIGHUP or an operator's stop, 1 if it cannot go on,
@@ -36,7 +36,7 @@ or for a restart that an operator ordered, 2 if the command line is wrong.`
 func AddRun(to Parent, all Verbs) {
 	v := &runVerb{}
 	c := to.Command("run", "Run the agent of a node: it enrolls, and stays in the fleet.")
-	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
+	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run"), server.DefaultTokenFiles[0], server.DefaultTokenFiles[1]))
 	v.add(c)
 	v.log.Add(c)
 	all[c.FullCommand()] = cli.CleansUp(v.run) // if the reader of the log ends, the agent continues

@@ -59,7 +59,7 @@ func fleet(t *testing.T, newMachine maker) {
 	central.run(t, "systemctl enable --now muster-provisioner")
 	central.wants(t, "", "muster status")
 	central.run(t, `cd /etc/muster/provisioner
-muster jwt /root/provisioning.jwt signer-key.pem --insecure --token "$(openssl rand -hex 16)" --default \
+muster jwt /root/provisioning.jwt signer-key.pem --insecure --token "$(head -c 16 /dev/urandom | base64)" --default \
     --urls prov1.example.net:4222 --ca ca/root.pem --seal seal.pub
 muster allow add web1.example.net --expires 2h
 muster allow add central.example.net --expires 2h`)

@@ -152,7 +152,7 @@ func (s *initFlags) next() string {
 	}
 	fmt.Fprintf(&b, `Sign a token with a new secret:
 
-  (umask 077; openssl rand -hex 16 > %[2]s)
+  (umask 077; head -c 16 /dev/urandom | base64 > %[2]s)
   muster jwt provisioning.jwt %[3]s --insecure --secret-file %[2]s --default \
     --urls %[4]s --ca %[5]s --seal %[6]s
 

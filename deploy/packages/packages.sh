@@ -16,6 +16,7 @@ trap 'rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out"
 cp -r deploy/packages "$work"
+chmod -R u=rwX,go=rX "$work/packages" # a deb has the modes of its scripts
 cat >"$work/packages/changelog.yaml" <<END
 - {semver: ${VERSION#v}, date: "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)", packager: "$MAINTAINER",
    deb: {urgency: medium, distributions: [unstable]}, changes: [{note: See changelog.gz beside this file.}]}

@@ -82,6 +82,8 @@ func makeRelease(t *testing.T, clone, key, before string) string {
 	}
 	version := "v" + number[1]
 	run(t, ".", "bash", "-euc", before+`git clone -q ../.. "$1"
+		mkdir "$1/bin"
+		cp -r ../../bin/tools "$1/bin"
 		make -C "$1" release SYSTEMS="linux/amd64 linux/arm64" VERSION="$2" KEY="$3"`, "bash", clone, version, key)
 	return filepath.Join(clone, "dist/release", version)
 }

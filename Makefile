@@ -115,7 +115,7 @@ image: binaries ## the container image of both programs, an OCI layout in dist/i
 		-time "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" ../dist/bin/linux-amd64 ../dist/bin/linux-arm64
 
 release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksums
-	GOVULNCHECK_VERSION=$(GOVULNCHECK_VERSION) deploy/release/release.sh '$(VERSION)' '$(KEY)'
+	deploy/release/release.sh '$(VERSION)' '$(KEY)'
 
 ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
 	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc \

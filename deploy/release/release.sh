@@ -33,7 +33,7 @@ mkdir "$new"
 vulnerabilities() {
     if ! curl -fsS -m 20 -o /dev/null https://vuln.go.dev/index/db.json 2>/dev/null; then
         echo "release: https://vuln.go.dev is not reachable: vulnerabilities are not checked" >&2
-    elif ! go run "golang.org/x/vuln/cmd/govulncheck@$GOVULNCHECK_VERSION" ./cmd/...; then
+    elif ! make vuln; then
         fail 1 "govulncheck failed: update the modules that it names"
     fi
 }
@@ -97,9 +97,13 @@ provenance >"$work/provenance.json"
 mv "$work/provenance.json" "$new/muster_$number.provenance.json"
 (cd "$new" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$new"
-[[ -z $key ]] || sign -out "$new/SHA256SUMS.sig" "$new/SHA256SUMS"
+signed='not signed, for want of KEY'
+if [[ $key ]]; then
+    sign -out "$new/SHA256SUMS.sig" "$new/SHA256SUMS"
+    signed=signed
+fi
 
 rm -rf "$out"
 mkdir -p dist/release
 mv "$new" "$out"
-echo "release: $out is complete" >&2
+echo "release: $out is complete, $signed" >&2

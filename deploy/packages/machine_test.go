@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,12 +84,9 @@ func (m *machine) boot(t *testing.T) {
 		if m.init, err = firstProcess(m.nspawn.Process.Pid); err != nil {
 			return err
 		}
-		_, err = m.try("systemctl", "is-system-running", "--wait")
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) { // degraded: the container lacks a device
-			out, _ := m.try("systemctl", "is-system-running")
-			if strings.TrimSpace(out) == "degraded" {
-				return nil
-			}
+		out, err := m.try("systemctl", "is-system-running", "--wait")
+		if strings.TrimSpace(out) == "degraded" { // the container lacks a device
+			return nil
 		}
 		return err
 	})
@@ -109,28 +106,16 @@ func (m *machine) stop(t *testing.T) {
 	m.init = ""
 }
 
-// firstProcess returns the host's id of the process with id 1 below a systemd-nspawn.
-func firstProcess(parent int) (string, error) {
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", parent))
+// firstProcess returns the host's id of the process with id 1 that a systemd-nspawn has started.
+func firstProcess(nspawn int) (string, error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", nspawn))
 	if err != nil {
 		return "", err
 	}
 	for child := range strings.FieldsSeq(string(children)) {
 		status, err := os.ReadFile("/proc/" + child + "/status")
-		if err != nil {
-			return "", err
-		}
-		for line := range strings.Lines(string(status)) {
-			if ids, ok := strings.CutPrefix(line, "NSpid:"); ok && strings.HasSuffix(strings.TrimSpace(ids), "\t1") {
-				return child, nil
-			}
-		}
-		id, err := strconv.Atoi(child)
-		if err != nil {
-			return "", err
-		}
-		if found, err := firstProcess(id); err == nil {
-			return found, nil
+		if err == nil && regexp.MustCompile(`(?m)^NSpid:.*\t1$`).Match(status) {
+			return child, nil
 		}
 	}
 	return "", errors.New("there is no first process yet")

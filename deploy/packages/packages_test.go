@@ -145,6 +145,19 @@ func TestRPMIsAsItWasPacked(t *testing.T) {
 	}
 }
 
+func TestAgentIsSmall(t *testing.T) {
+	t.Parallel()
+	testproc.NeedsInstall(t)
+	const limit = 13_000_000
+	info, err := os.Stat(filepath.Join(root, "dist/bin/linux-amd64/muster-server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > limit {
+		t.Errorf("the agent has %d bytes, want at most %d", info.Size(), limit)
+	}
+}
+
 // TestUnitsAreHardened has systemd itself read the units.
 func TestUnitsAreHardened(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser npm lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man packages install image release ci-install help
+.PHONY: check build cross test ci browser npm lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench binaries man packages install image kubernetes chart release ci-install help
 
 check: lint test ## lint and test (the default)
 
@@ -114,15 +114,25 @@ image: binaries ## the container image of both programs, an OCI layout in dist/i
 	$(GO) -C tools run ./image -out ../dist/image -version $(VERSION) -revision "$$(git rev-parse HEAD)" \
 		-time "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" ../dist/bin/linux-amd64 ../dist/bin/linux-arm64
 
+KUBERNETES = $(HOME)/.cache/muster-kubernetes
+
+kubernetes: ## build the Kubernetes that the chart is tested on, once in 12 minutes, into KUBERNETES
+	test -d /usr/lib/cni && command -v runc >/dev/null || \
+		{ apt-get update && apt-get install -y --no-install-recommends runc containernetworking-plugins; }
+	deploy/helm/kubernetes.sh $(KUBERNETES)
+
+chart: image kubernetes ## the tests of the Helm chart
+	PATH=$(KUBERNETES):$$PATH MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 20m ./deploy/helm
+
 release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksums
 	deploy/release/release.sh '$(VERSION)' '$(KEY)'
 
-ci-install: deps packages image ## the tests of what is in dist/: packages, image, chart, release
+ci-install: deps packages image kubernetes ## the tests of what is in dist/: packages, image, chart, release
 	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc \
 		/usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-ld=binutils-mingw-w64-x86-64; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
-	MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
+	PATH=$(KUBERNETES):$$PATH MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

@@ -189,7 +189,7 @@ func TestScriptsAreClean(t *testing.T) {
 	t.Parallel()
 	testproc.Needs(t, "shellcheck")
 	run(t, nil, "bash", "-c",
-		"shellcheck deploy/install.sh deploy/packages/*.sh deploy/packages/*/*.sh && shellcheck -s sh -e SC2034 deploy/openrc/*")
+		"shellcheck deploy/*.sh deploy/*/*.sh deploy/*/*/*.sh && shellcheck -s sh -e SC2034 deploy/openrc/*")
 }
 
 func lines(pattern *regexp.Regexp, text string) []string {

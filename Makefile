@@ -23,16 +23,22 @@ build: ## build bin/muster and bin/muster-server, which need no library of the s
 AGENTS    = windows/amd64 windows/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 linux/arm64 linux/riscv64
 OPERATORS = darwin/arm64 freebsd/amd64
 
-cross: ## build the agent for each system (AGENTS), and muster for operators' machines
+cross: ## build and lint the agent for each system (AGENTS), and muster for operators' machines
 	$(foreach s,$(AGENTS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster-server &&) true
 	$(foreach s,$(OPERATORS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster &&) true
+	$(call lint_for,windows/amd64,./cmd/muster-server)
 
 for = CGO_ENABLED=0 GOOS=$(word 1,$(subst /, ,$1)) GOARCH=$(word 2,$(subst /, ,$1))
+
+# Tests are Linux's.
+lint_for = lint=$$($(LINT)) && export $(for) && \
+	$$lint run --tests=false $$($(GO) list -deps -f '{{if and .Module .Module.Main}}{{.Dir}}{{end}}' $2)
 
 test: ## the quick tests, with the race detector, shuffled: they need Go, openssl and git, and no root
 	$(TEST) -short -parallel 4 $(PACKAGES)
 
 ci: deps npm bin/tools/nfpm ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
+	$(call for,windows/amd64) $(GO) build -o /dev/null ./cmd/muster-server
 	MUSTER_CI=1 $(TEST) -parallel 3 -timeout 15m $(PACKAGES)
 	MUSTER_CI=1 $(TEST) -timeout 15m ./internal/chaos # alone: its processes need both cores
 	$(NORACE) -timeout 15m ./internal/attacks ./internal/browsertest
@@ -127,7 +133,7 @@ chart: image kubernetes ## the tests of the Helm chart
 release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksums
 	deploy/release/release.sh '$(VERSION)' '$(KEY)'
 
-ci-install: deps packages image kubernetes ## the tests of what is in dist/: packages, image, chart, release
+ci-install: deps cross packages image kubernetes ## the tests of what is in dist/: packages, image, chart, release
 	@for p in systemd-nspawn=systemd-container mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc \
 		/usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-ld=binutils-mingw-w64-x86-64; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \

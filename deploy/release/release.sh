@@ -22,9 +22,11 @@ notes=$(awk -v "number=$number" '/^## /{on = ($2 == "[" number "]" || $3 == numb
 unset GOEXPERIMENT
 GOTOOLCHAIN=$(awk '$1 == "toolchain" {print $2}' go.mod)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export GOTOOLCHAIN SOURCE_DATE_EPOCH GOFLAGS='' GOAMD64=v1 LC_ALL=C TZ=UTC
+export GOTOOLCHAIN SOURCE_DATE_EPOCH GOAMD64=v1 LC_ALL=C TZ=UTC
+export CGO_ENABLED=0 GOFLAGS=-trimpath # as for the programs, so that the tools share compiled packages with them
 out=dist/release/$version
-work=$(mktemp -d)
+mkdir -p dist/release
+work=$(mktemp -d "$PWD/dist/release/.new.XXXXXX") # renamed into place, so that no incomplete release is there
 trap 'rm -rf "$work"' EXIT
 new=$work/release
 mkdir "$new"
@@ -104,6 +106,5 @@ if [[ $key ]]; then
 fi
 
 rm -rf "$out"
-mkdir -p dist/release
 mv "$new" "$out"
 echo "release: $out is complete, $signed" >&2

@@ -69,10 +69,10 @@ func (s *shell) run(script string) string {
 	return out
 }
 
-// await repeats a command for up to a minute, until it succeeds.
+// await repeats a command for up to two minutes, until it succeeds.
 func (s *shell) await(command string) {
 	s.Helper()
-	s.run(`until out=$(` + command + ` 2>&1); do ((SECONDS < 60)) || { echo "$out"; exit 1; }; sleep 0.2; done`)
+	s.run(`until out=$(` + command + ` 2>&1); do ((SECONDS < 120)) || { echo "$out"; exit 1; }; sleep 0.2; done`)
 }
 
 // namespace refuses pods beyond PodSecurity restricted, and warns of what would make such.
@@ -135,7 +135,7 @@ kubectl get -n $N configmap muster-config -o yaml | grep -q 'per_token: 7'`)
 	}
 	refused, err := s.try(`$HELM upgrade muster "$CHART" -n $N -f "$CHART/ci/$EXAMPLE.yaml" --set storage.siz=1Gi`)
 	if err == nil || !strings.Contains(refused, "siz") {
-		s.Errorf("a misspelt value: %v: %s", err, refused)
+		s.Errorf("a misspelled value: %v: %s", err, refused)
 	}
 	s.run("$HELM uninstall muster -n $N")
 }

@@ -68,7 +68,7 @@ archive() {
 
 # What helm package makes, which has the time of day in it.
 chart() {
-    cp -r deploy/helm/muster "$work/muster"
+    cp -rL deploy/helm/muster "$work/muster" # with what its links name
     sed -i "s/^version: .*/version: $number/; s/^appVersion: .*/appVersion: $version/" "$work/muster/Chart.yaml"
     pack "$work" muster | gzip -9n >"$new/muster-$number.tgz"
 }

@@ -125,10 +125,10 @@ func checkContents(t *testing.T, dir, sums string) {
 			t.Errorf("no %q in the archive:\n%s", strings.TrimSpace(want), names)
 		}
 	}
-	chart := run(t, dir, "tar", "-xzOf", only(t, dir, "muster-*.tgz"), "muster/Chart.yaml")
+	chart := run(t, dir, "tar", "-xzOf", only(t, dir, "muster-*.tgz"), "muster/Chart.yaml", "muster/files/alerts.yml")
 	if number := strings.TrimPrefix(filepath.Base(dir), "v"); !strings.Contains(chart, "\nversion: "+number+"\n") ||
-		!strings.Contains(chart, "\nappVersion: v"+number+"\n") {
-		t.Errorf("the chart has another version:\n%s", chart)
+		!strings.Contains(chart, "\nappVersion: v"+number+"\n") || !strings.Contains(chart, "alert: ") {
+		t.Errorf("the chart has another version, or no alerts:\n%s", chart)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -415,7 +416,11 @@ func startError(err error) error {
 	if errors.Is(err, broker.ErrStoreInUse) {
 		return fmt.Errorf("%w: stop the other process, or give this provisioner a data_dir of its own", err)
 	}
-	return listenError(err, "broker.listen")
+	key := "broker.listen"
+	if err != nil && strings.Contains(err.Error(), "websocket connections") { // by text, as nats-server reports it
+		key = "broker.websocket.listen"
+	}
+	return listenError(err, key)
 }
 
 func (d *Daemon) warnOpenPolicy(ctx context.Context) {

@@ -182,7 +182,8 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 	}
 	defer func() { _ = busy.Close() }()
 	for key, edit := range map[string]func(*daemon.Config){
-		"broker.listen": func(c *daemon.Config) { c.Broker.Listen = busy.Addr().String() },
+		"broker.listen":           func(c *daemon.Config) { c.Broker.Listen = busy.Addr().String() },
+		"broker.websocket.listen": func(c *daemon.Config) { c.Broker.WebSocket.Listen = busy.Addr().String() },
 		"api.listen": func(c *daemon.Config) {
 			c.API.Listen, c.API.Names = busy.Addr().String(), []string{"prov1.example.net"}
 		},

@@ -56,8 +56,11 @@ func fleet(t *testing.T, newMachine maker) {
 	central.run(t, "systemctl start muster-provisioner; ! systemctl is-failed muster-provisioner")
 
 	central.run(t, "muster provisioner init /etc/muster/provisioner --host prov1.example.net --listen :4222")
-	central.run(t, "systemctl enable --now muster-provisioner")
+	central.run(t, `sed -i 's/^  # websocket:/  websocket:/; s/^  #   listen: ":443"/    listen: ":443"/' \
+    /etc/muster/provisioner/provisioner.yaml
+systemctl enable --now muster-provisioner`)
 	central.wants(t, "", "muster status")
+	central.run(t, "timeout 5 bash -c ': </dev/tcp/localhost/443'")
 	central.run(t, `cd /etc/muster/provisioner
 muster jwt /root/provisioning.jwt signer-key.pem --insecure --token "$(head -c 16 /dev/urandom | base64)" --default \
     --urls prov1.example.net:4222 --ca ca/root.pem --seal seal.pub

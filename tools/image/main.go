@@ -65,12 +65,12 @@ func main() {
 // index and the SBOMs, which are a referrer of it.
 func (m *image) write(dir string) (v1.Hash, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, dir := range m.platforms {
-		img, err := m.platform(dir)
+	for _, from := range m.platforms {
+		img, err := m.platform(from)
 		if err != nil {
 			return v1.Hash{}, err
 		}
-		platform := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch(dir)}}
+		platform := v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch(from)}}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: untyped{img}, Descriptor: platform})
 	}
 	digest, err := index.Digest()
@@ -98,25 +98,27 @@ func arch(dir string) string { return strings.TrimPrefix(filepath.Base(dir), "li
 
 // platform returns the image of the programs in dir.
 func (m *image) platform(dir string) (v1.Image, error) {
-	trees := []*tree{newTree(m.created)}
-	trees[0].base()
+	base := newTree(m.created)
+	base.base()
+	trees := []*tree{base}
 	for _, program := range programs {
 		t := newTree(m.created)
 		t.program(dir, program)
 		trees = append(trees, t)
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.ConfigFile(img, m.config(arch(dir)))
-	for _, t := range trees {
-		if err != nil {
+	layers := make([]v1.Layer, len(trees))
+	for i, t := range trees {
+		var err error
+		if layers[i], err = t.layer(); err != nil {
 			return nil, err
 		}
-		var layer v1.Layer
-		if layer, err = t.layer(); err == nil {
-			img, err = mutate.AppendLayers(img, layer)
-		}
 	}
-	return img, err
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.ConfigFile(img, m.config(arch(dir)))
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(img, layers...)
 }
 
 // An untyped image has no artifact type in the index. Copies made by skopeo omit the type, and so had another digest.

@@ -27,6 +27,7 @@ cross: ## build and lint the agent for each system (AGENTS), and muster for oper
 	$(foreach s,$(AGENTS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster-server &&) true
 	$(foreach s,$(OPERATORS),$(call for,$s) $(GO) build -o /dev/null ./cmd/muster &&) true
 	$(call lint_for,windows/amd64,./cmd/muster-server)
+	$(call lint_for,darwin/arm64,./cmd/...)
 
 for = CGO_ENABLED=0 GOOS=$(word 1,$(subst /, ,$1)) GOARCH=$(word 2,$(subst /, ,$1))
 

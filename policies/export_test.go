@@ -9,3 +9,6 @@ func (e *Engine) Whole() *Engine {
 	whole.current.Store(&p)
 	return whole
 }
+
+// everything selects all of a value.
+var everything = &selection{whole: true}

@@ -67,9 +67,6 @@ func (s *selection) add(operands ast.Ref) {
 	s.whole = true
 }
 
-// everything selects all of a value.
-var everything = &selection{whole: true}
-
 // of returns the selected part of a JSON text, or nil. An error does not quote the text, which may hold a secret.
 func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
 	text = bytes.TrimSpace(text)

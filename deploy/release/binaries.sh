@@ -4,12 +4,12 @@
 # bytes in each directory: they have no paths, no build identifiers and no libc.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export CGO_ENABLED=0 GOOS GOARCH
+export CGO_ENABLED=0 GOOS GOARCH GOGC=400 # compilers take a fifth less time
 
 for system in "$@"; do
     GOOS=${system%/*} GOARCH=${system#*/} out=dist/bin/${system/\//-}
     commands=(./cmd/muster ./cmd/muster-server)
-    [[ $GOOS != windows ]] || commands=(./cmd/muster-server)
+    case $system in windows/* | darwin/amd64) commands=(./cmd/muster-server) ;; esac
     rm -rf "$out"
     go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X muster/internal/cli.buildVersion=$VERSION" \
         -o "$out/" "${commands[@]}"

@@ -18,6 +18,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/setup"
 	"muster/internal/testdoc"
+	"muster/internal/testproc"
 	"muster/internal/wire"
 )
 
@@ -83,9 +84,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 // TestInitGivesTheSetupToTheOwnerOfItsData: of a package's data directory, the service's user.
 func TestInitGivesTheSetupToTheOwnerOfItsData(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root gives files away")
-	}
+	testproc.NeedsRoot(t)
 	data := t.TempDir()
 	if err := errors.Join(os.Chown(data, 1234, 1234), os.Chmod(data, 0o700)); err != nil {
 		t.Fatal(err)

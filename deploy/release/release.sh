@@ -62,7 +62,7 @@ archive() {
     for sbom in "$work/$name"/*.cdx.json; do
         mv "$sbom" "$new/$(basename "$sbom" .cdx.json)_${number}_$system.cdx.json"
     done
-    pack "$work" "$name" | gzip -9n >"$new/$name.tar.gz"
+    pack "$work" "$name" | gzip -n >"$new/$name.tar.gz"
     rm -r "${work:?}/$name"
 }
 

@@ -258,7 +258,10 @@ func (p *process) waitFor(pattern string) {
 	for !want.MatchString(p.output()) {
 		select {
 		case <-tick.C:
-		case <-p.done:
+		case <-p.done: // all that it printed is here now
+			if want.MatchString(p.output()) {
+				return
+			}
 			p.t.Fatalf("%s ended: %v", p.cmd.Args[1:], p.err)
 		case <-deadline:
 			p.t.Fatalf("%s does not print %q", p.cmd.Args[1:], pattern)

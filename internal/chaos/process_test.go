@@ -117,12 +117,13 @@ func (p *process) ended() bool {
 func (p *process) waitFor(texts ...string) {
 	p.t.Helper()
 	eventually(p.t, p.name+" prints "+strings.Join(texts, " or "), func() bool {
+		ended := p.ended() // before the look: a process may print the text as the last thing it does
 		printed := p.output()
 		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(printed, text) }) {
 			return true
 		}
-		if p.ended() {
-			p.t.Fatalf("%s ended: %v\n%s", p.name, p.err, p.output())
+		if ended {
+			p.t.Fatalf("%s ended: %v\n%s", p.name, p.err, printed)
 		}
 		return false
 	})

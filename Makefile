@@ -48,7 +48,7 @@ browser: deps npm ## the tests of the console in Chromium; pictures of its pages
 	$(NORACE) -count=1 -timeout 10m ./internal/browsertest
 
 # Without the race detector: nearly all that they test runs in other processes.
-NORACE = MUSTER_CI=1 MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -shuffle=on -vet=off
+NORACE = MUSTER_CI=1 MUSTER_SCREENSHOTS='$(CURDIR)/screenshots' $(GO) test -shuffle=on -vet=off
 
 npm:
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
@@ -103,11 +103,11 @@ man: build ## manual pages and completions, to dist/man and dist/completions
 	deploy/release/manual.sh
 
 bin/tools/cyclonedx-gomod: deploy/versions.mk
-	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_GOMOD_VERSION)
+	GOBIN='$(CURDIR)/bin/tools' $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_GOMOD_VERSION)
 	touch $@
 
 bin/tools/nfpm: deploy/versions.mk
-	GOBIN=$(CURDIR)/bin/tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+	GOBIN='$(CURDIR)/bin/tools' $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	touch $@
 
 packages: binaries man bin/tools/nfpm ## deb, rpm and apk of muster and muster-server, in dist/packages

@@ -111,8 +111,9 @@ type AllowEntry struct {
 
 // A Source is the origin of a request as the broker reports it.
 type Source struct {
-	Address string `json:"address"` // IP address, or ""
-	Site    string `json:"site"`    // of the broker, or ""
+	Address  string `json:"address"`  // IP address, or ""
+	Site     string `json:"site"`     // of the broker, or ""
+	Protocol string `json:"protocol"` // "muster" or "choria"
 }
 
 // A Provisioner is the provisioner that decides.

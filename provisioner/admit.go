@@ -100,6 +100,9 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	if err := g.admits(id, r); err != nil {
 		return err
 	}
+	if r != nil && r.Protocol != ProtocolMuster {
+		return refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %s", errOtherProtocol, r.Protocol))
+	}
 	if !slices.Contains(r.Live(g.now()), serial) {
 		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Applied makes the offer that a node confirmed its current certificate. It returns nil once the record is on disk,
-// else a *[Refusal]. Only the signature proves a confirmation. Repeating it is harmless.
+// else a *[Refusal]. Only the signature proves a confirmation; over other protocols, whose clients sign nothing, the edge
+// vouches for it. Repeating it is harmless.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	c := &confirmation{
 		Provisioner: p,
@@ -96,7 +97,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 				return nil, false, refuse(c.m.Identity, storeCode(err), err)
 			}
 		}
-		offer, repeated, err := matchOffer(record, c.m)
+		offer, repeated, err := matchOffer(record, c.m, c.source.Protocol)
 		if remembered && (err != nil || repeated) {
 			record = nil // see recentOffers
 			continue
@@ -129,8 +130,8 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 
 // matchOffer also returns whether the offer is current already. The refusal reveals nothing about the record to
 // strangers.
-func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
-	if r == nil || r.State == StateRetired {
+func matchOffer(r *Record, m *wire.Applied, over Protocol) (*Issued, bool, error) {
+	if r == nil || r.State == StateRetired || r.Protocol != over {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued,
 			fmt.Errorf("no certificate of %q is live", m.Identity))
 	}
@@ -147,8 +148,8 @@ func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 			return nil, false, refuse(m.Identity, wire.CodeUnavailable,
 				fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
 		}
-		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest),
-			m.Signature); err != nil {
+		err = wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature)
+		if err != nil && over == ProtocolMuster {
 			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
 		}
 		if r.State == StateRevoked {

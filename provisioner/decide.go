@@ -85,7 +85,11 @@ func (a *attempt) input() *policies.Input {
 		FactsError: events.Scrub(a.request.FactsError),
 		Allow:      a.allowance.Input(),
 		Node:       policies.Node{State: string(StateOf(a.record)), Reason: string(a.reason)},
-		Source:     policies.Source{Address: a.source.Address, Site: string(a.siteOf(a.source))},
+		Source: policies.Source{
+			Address:  a.source.Address,
+			Site:     string(a.siteOf(a.source)),
+			Protocol: a.source.Protocol.String(),
+		},
 		Provisioner: policies.Provisioner{
 			Site: string(a.cfg.Site), Version: a.cfg.Version,
 		},
@@ -136,6 +140,7 @@ func (a *attempt) configure(ctx context.Context) (err error) {
 		Input:    a.seen,
 		Verified: a.token,
 		CSRDER:   a.request.CSR,
+		Edge:     a.edge,
 	})
 	return err
 }

@@ -37,7 +37,8 @@ type proof struct {
 	begun   time.Time // monotonic, since Config.Now may be wrong
 	request *wire.EnrollRequest
 	source  Source
-	renewal bool // without a token, over the node's session
+	edge    *Edge // nil for muster's own agents
+	renewal bool  // without a token, over the node's session
 
 	certificate []byte // of a renewal in a recovery: the node's certificate in DER
 
@@ -86,6 +87,13 @@ type findings struct {
 // All checks come before the write of the record, and the reply comes after its acknowledgement. So a crash at any step
 // is harmless: before the write there is nothing to undo, and after it the same request gets the same certificate.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
+	return p.EnrollOver(ctx, nil, r, source)
+}
+
+// EnrollOver is [Provisioner.Enroll] for a client of another system, which source.Protocol names.
+func (p *Provisioner) EnrollOver(
+	ctx context.Context, e *Edge, r *wire.EnrollRequest, source Source,
+) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
 	a := &attempt{proof: proof{
@@ -94,6 +102,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 		begun:       time.Now(),
 		request:     r,
 		source:      source,
+		edge:        e,
 	}}
 	enrolled, written, err := a.enroll(ctx)
 	p.done(RequestEnroll, a.begun, err)
@@ -243,7 +252,9 @@ func (a *proof) proveRequest() error {
 
 func (a *proof) proveKey() (err error) {
 	r := a.request
-	if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
+	if a.edge != nil && a.edge.Key != nil {
+		a.csr = a.edge.Key
+	} else if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
 		return refuse(r.Identity, wire.CodeCSRInvalid, err)
 	}
 	if cn := a.csr.CommonName; cn != "" && cn != string(a.identity) {
@@ -366,6 +377,9 @@ func (a *attempt) classify(ctx context.Context) error {
 	a.revocation, _ = a.revocations.About(a.identity)
 	if by := a.revocations.Outstanding(a.identity, a.record.AppliedRevocation()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
+	}
+	if err := a.checkProtocol(); err != nil {
+		return err
 	}
 	if a.renewal {
 		return a.classifyRenewal(ctx)
@@ -508,6 +522,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Terms = a.token.Terms()
 		n.CommandKey = CommandKey(a.token, a.identity)
 	}
+	n.Protocol = a.source.Protocol
 	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, a.keptFacts()
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
 	if a.allowance != nil {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -26,7 +25,7 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 	files := wire.Files{Configuration: d.Configuration}
 	var err error
 	switch {
-	case files.Configuration != nil:
+	case files.Configuration != nil, from == nil && s.Edge != nil:
 	case from == nil:
 		err = errors.New("the policy gives no configuration, and neither configuration.template nor " +
 			"configuration.helper is set")
@@ -34,10 +33,7 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 		files, err = from.Configure(ctx, s)
 	}
 	if err == nil {
-		err = files.Check()
-	}
-	if err == nil {
-		err = serverconf.CheckPushed(wire.Identity(s.Identity), files.Configuration)
+		files, err = s.Edge.complete(wire.Identity(s.Identity), files)
 	}
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		r.Node = s.Identity

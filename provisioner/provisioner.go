@@ -33,12 +33,15 @@ type Configurator interface {
 type Subject struct {
 	*policies.Input
 	Verified *jwt.Verified // nil in a [Preview]
-	CSRDER   []byte        // verified
+	CSRDER   []byte        // verified; empty if the client has none
+	Edge     *Edge         // nil for muster's own agents
 }
 
 // A Source is the origin of a request according to the broker.
 type Source struct {
 	Address string // host, without port; "" if unknown
+
+	Protocol Protocol
 
 	// Server is the name of the node's broker, or ""; it determines the site.
 	Server string

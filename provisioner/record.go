@@ -49,6 +49,9 @@ type Record struct {
 	Identity wire.Identity `json:"identity"`
 	State    State         `json:"state"`
 
+	// Protocol is the one over which the identity is enrolled.
+	Protocol Protocol `json:"protocol,omitempty"`
+
 	// Current is confirmed, Next the newest offer. Either may be nil. No other certificate is admitted.
 	Current *Issued `json:"current,omitempty"`
 	Next    *Issued `json:"next,omitempty"`

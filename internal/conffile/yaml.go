@@ -19,7 +19,7 @@ import (
 )
 
 // LoadYAML decodes a file into dst, a pointer to a struct with defaults. Unknown or duplicate keys, a second
-// document, and lists with empty entries are errors, one line each. After an error, the content of dst is undefined.
+// document, and lists with empty entries are errors, one line each. After an error, dst has what could be read.
 func LoadYAML(path string, from inputfile.Source, dst any) error {
 	b, err := inputfile.ReadText(path, from)
 	if err != nil {
@@ -161,6 +161,18 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	}
 	*s = Span(d)
 	return nil
+}
+
+// At is a value with its line in the file, which is 0 if the key is absent or null.
+type At[T any] struct {
+	Value T
+	Line  int
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (a *At[T]) UnmarshalYAML(n *yaml.Node) error {
+	a.Line = n.Line
+	return n.Decode(&a.Value)
 }
 
 // MarshalYAML indents by two spaces.

@@ -18,6 +18,7 @@ import (
 	"muster/cmd/muster/events"
 	"muster/cmd/muster/internal/verb"
 	"muster/cmd/muster/jwt"
+	"muster/cmd/muster/migrate"
 	"muster/cmd/muster/node"
 	"muster/cmd/muster/operator"
 	"muster/cmd/muster/pause"
@@ -39,7 +40,7 @@ var cliProgram = cli.Program{
 	Name: program,
 	Help: "Zero-touch enrollment of machine fleets through NATS.",
 	Groups: []cli.Group{
-		{Title: "Start here", Commands: []string{"demo", "provisioner init", "server run"}},
+		{Title: "Start here", Commands: []string{"demo", "provisioner init", "server run", "migrate"}},
 		{Title: "Tokens and signers", Commands: []string{"jwt", "token", "signer"}},
 		{Title: "Nodes", Commands: []string{"node", "allow", "events"}},
 		{Title: "Policy", Commands: []string{"policy"}},
@@ -60,6 +61,7 @@ type verbs = cli.Verbs
 func addVerbs(app *kingpin.Application, all verbs) {
 	jwt.Add(app, all)
 	provisioner.Add(app, all)
+	migrate.Add(app, all)
 	broker.Add(app, all)
 	ca.Add(app, all)
 	addServer(app, all)

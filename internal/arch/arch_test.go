@@ -31,6 +31,7 @@ var layers = [][]string{
 		"provisioner/backup", "provisioner/metrics", "provisioner/webhook"},
 	{"internal/daemon"},
 	{"internal/setup"},
+	{"internal/migrate"},
 }
 
 // agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links

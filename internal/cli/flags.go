@@ -131,8 +131,11 @@ var flagTexts = map[string]flagText{
 	"certificate":  {"", "Make a key and a certificate for the operator."},
 	"installation": {"ID", "Id of the installation, as 'muster operator add' and 'muster status' print it."},
 	"key":          {"FILE", "The operator's private key, such as the file of --login."},
-	"out":          {"FILE", "With --certificate: file to write. If not given: NAME.pem."},
-	"public-key":   {"FILE", "The operator's public key, P-256, P-384 or Ed25519."},
+	"out": {
+		"PATH",
+		"Write the operator's file of --certificate there, not to NAME.pem; or a setup into this new directory.",
+	},
+	"public-key": {"FILE", "The operator's public key, P-256, P-384 or Ed25519."},
 	"role": {
 		"ROLE",
 		"viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority.",

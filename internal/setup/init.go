@@ -3,6 +3,7 @@
 package setup
 
 import (
+	"cmp"
 	"crypto/ecdh"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -23,6 +24,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/discover"
 	"muster/internal/seal"
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner/broker"
@@ -51,7 +53,32 @@ type Installation struct {
 	Replicas      int      // of the store on the cluster; 0: 3
 	Passphrase    []byte   // encrypts all private keys; none: not encrypted
 	DataDir       string   // relative to the setup. "": DefaultDataDir for DefaultDir, else data
+	Choria        Choria   // zero: nothing
 	Now           func() time.Time
+}
+
+// Choria is what an installation takes over from Choria's provisioner. All of it is optional.
+type Choria struct {
+	Signer   []byte   // public key of the tokens' signer
+	Helper   []string // command and arguments; none: the template
+	Reserved []string // patterns of names
+	Metrics  int      // port
+
+	Gateway                 bool   // for nodes that run Choria's server
+	IssuerToken, IssuerSeed string // files of a chain issuer
+}
+
+// NameByHost sets a missing name to this machine's, and a missing trust domain to the domain of the name.
+func (s *Installation) NameByHost() {
+	if host, err := os.Hostname(); s.Name == "" && err == nil {
+		s.Name = host
+	}
+	s.Name = wire.FoldName(s.Name)
+	if s.TrustDomain == "" {
+		_, domain, _ := strings.Cut(s.Name, ".")
+		s.TrustDomain = cmp.Or(domain, s.Name)
+	}
+	s.TrustDomain = wire.FoldName(s.TrustDomain)
 }
 
 // BrokerURLs are the addresses for tokens and nodes, comma separated: the broker's names with its port, or the
@@ -243,6 +270,9 @@ func (s *Installation) write(w *writer) error {
 
 	if s.Cluster != "" {
 		w.brokerKeys()
+	}
+	if s.Choria.Signer != nil {
+		w.file("choria-signer.pem", 0o644, s.Choria.Signer)
 	}
 	for name, content := range policies.Builtin(s.TrustFirstUse) {
 		w.file(filepath.Join("policy", name), 0o644, []byte(content))

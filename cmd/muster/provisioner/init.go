@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,15 +66,7 @@ func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // check sets defaults that depend on the host, and returns all mistakes in the flags.
 func (s *initFlags) check() error {
-	if host, err := os.Hostname(); s.Name == "" && err == nil {
-		s.Name = host
-	}
-	s.Name = wire.FoldName(s.Name)
-	if s.TrustDomain == "" {
-		_, domain, _ := strings.Cut(s.Name, ".")
-		s.TrustDomain = cmp.Or(domain, s.Name)
-	}
-	s.TrustDomain = wire.FoldName(s.TrustDomain)
+	s.NameByHost()
 	for i, name := range s.BrokerNames {
 		s.BrokerNames[i] = wire.FoldName(name)
 	}

@@ -1,0 +1,240 @@
+package migrate_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/migrate"
+	"muster/internal/setup"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// plan reads a configuration of Choria's provisioner.
+func plan(t *testing.T, text string) *migrate.Plan {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "choria-provisioner.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := migrate.Choria(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// setting returns a setting of a plan.
+func setting(t *testing.T, p *migrate.Plan, key string) migrate.Setting {
+	t.Helper()
+	i := slices.IndexFunc(p.Settings, func(s migrate.Setting) bool { return s.Key == key })
+	if i < 0 {
+		t.Fatalf("no setting %s", key)
+	}
+	return p.Settings[i]
+}
+
+const organization = "e72cba5268b34627b75c5ceae9449ad16d62f15f862c30d4e0e7d2588e2e6259"
+
+// TestSetupOfAPlanIsValid makes setups with what is kept, and has the provisioner read them.
+func TestSetupOfAPlanIsValid(t *testing.T) {
+	t.Parallel()
+	helper := filepath.Join(t.TempDir(), `a "helper"`)
+	if err := os.WriteFile(helper, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"empty": "",
+		"X.509": "helper: \"'" + strings.ReplaceAll(helper, `"`, `\"`) + "' -v\"\nsite: ams1\nmonitor_port: 8080\n" +
+			"features: {pki: true}\ncert_deny_list: ['x\\.example\\.net$']\njwt_verify_cert: " + organization + "\n",
+		"issuer": "features: {ed25519: true}\njwt_signing_key: a.seed\njwt_signing_token: a.jwt\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan(t, text)
+			dir := filepath.Join(t.TempDir(), "prov")
+			s := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Site: p.Site, Choria: p.Choria}
+			if err := setup.Init(dir, s); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, "provisioner.yaml")
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _, _ := strings.Cut(string(b), "\n# Gateway for nodes") // until this tree has the gateway
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := daemon.ReadConfig(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name != "X.509" {
+				return
+			}
+			if !slices.Equal(cfg.Configuration.Helper, []string{helper, "-v"}) || cfg.Configuration.Template != "" ||
+				cfg.Site != "ams1" || cfg.Health.Listen != ":8080" || !cfg.Health.Metrics || len(cfg.Reserved) != 2 {
+				t.Errorf("the configuration is %+v", cfg)
+			}
+			public, err := os.ReadFile(cfg.Tokens.Signers[1].File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := jwt.ParseSigner(public); err != nil {
+				t.Errorf("signer %s: %v", public, err)
+			}
+		})
+	}
+}
+
+// TestSignerIsTheKeyOfTheCertificate: Choria does not look at the certificate's end, as muster would.
+func TestSignerIsTheKeyOfTheCertificate(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(-time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, expired, expired, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "verify.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(path, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := plan(t, "jwt_verify_cert: "+path+"\n")
+	signer, err := jwt.ParseSigner(p.Choria.Signer)
+	if err != nil || !key.PublicKey.Equal(signer.Key) || !signer.NotAfter.IsZero() {
+		t.Errorf("signer %+v, %v", signer, err)
+	}
+	if got := setting(t, p, "jwt_verify_cert"); got.Result != migrate.Kept || got.Line != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestHelperIsSplitAsByAShell(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string][]string{
+		`prog`: {"prog"}, `prog  -a b`: {"prog", "-a", "b"}, `prog "a b" 'c "d"'`: {"prog", "a b", `c "d"`},
+		`prog a\ b --x="y z"`: {"prog", "a b", "--x=y z"}, `prog '' ""`: {"prog", "", ""},
+	} {
+		p := plan(t, "helper: '"+strings.ReplaceAll(command, "'", "''")+"'\n")
+		if !slices.Equal(p.Choria.Helper, want) {
+			t.Errorf("%s: %q, want %q", command, p.Choria.Helper, want)
+		}
+	}
+}
+
+// TestEverySettingIsAnswered has a value for each key that Choria's provisioner reads.
+func TestEverySettingIsAnswered(t *testing.T) {
+	t.Parallel()
+	keys := []string{"workers", "interval", "logfile", "loglevel", "helper", "token", "lifecycle_component", "choria_insecure",
+		"site", "monitor_port", "broker_port", "broker_provisioning_password", "jwt_verify_cert", "jwt_signing_key",
+		"jwt_signing_token", "server_jwt_validity", "rego_policy", "leader_election", "upgrades_repository",
+		"upgrades_optional", "features.pki", "features.ed25519", "features.jwt", "features.upgrades"}
+	for _, features := range []string{"{pki: true, ed25519: false, jwt: true, upgrades: true}",
+		"{pki: false, ed25519: true, jwt: true, upgrades: false}"} {
+		p := plan(t, `{workers: 4, interval: 1m, logfile: a, loglevel: info, helper: a, token: hush-hush, choria_insecure: true,
+			lifecycle_component: a, site: a, monitor_port: 80, broker_port: 1, broker_provisioning_password: hush-hush,
+			jwt_verify_cert: a, jwt_signing_key: hush-hush, jwt_signing_token: hush-hush, server_jwt_validity: 1y, rego_policy: a,
+			leader_election: true, upgrades_repository: a, upgrades_optional: true, features: `+features+"}\n")
+		for _, key := range keys {
+			if got := setting(t, p, key); got.Line == 0 || got.Note == "" || got.Result == "" {
+				t.Errorf("%s: %+v", key, got)
+			}
+		}
+		if text := fmt.Sprint(p.Settings); strings.Contains(text, "hush") {
+			t.Errorf("a secret is in %s", text)
+		}
+	}
+}
+
+// TestKeyOfTheOrganizationIsNotTakenOver: server JWTs come from a chain issuer.
+func TestKeyOfTheOrganizationIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	p := plan(t, "features: {ed25519: true}\njwt_signing_key: /etc/choria/org.seed\n")
+	if got := setting(t, p, "jwt_signing_key"); got.Result != migrate.Todo || p.Choria.IssuerSeed != "" {
+		t.Errorf("%+v, seed %q", got, p.Choria.IssuerSeed)
+	}
+}
+
+// TestPatternsMatchWhatTheExpressionMatches compares them on every name of up to three of these labels.
+func TestPatternsMatchWhatTheExpressionMatches(t *testing.T) {
+	t.Parallel()
+	labels := []string{"a", "b", "ab", "ba", "abc", "a-b", "x1"}
+	var names []string
+	for _, one := range labels {
+		names = append(names, one)
+		for _, two := range labels {
+			names = append(names, one+"."+two)
+			for _, three := range labels {
+				names = append(names, one+"."+two+"."+three)
+			}
+		}
+	}
+	exact := map[string]string{
+		`\.a\.b$`:         "[**.a.b]",
+		`/\.a\.b$/`:       "[**.a.b]",
+		`^a\.b$`:          "[a.b]",
+		`b\.ab$`:          "[*b.ab **.*b.ab]",
+		`b$`:              "[*b **.*b]",
+		`^.*\.ab$`:        "[**.ab]",
+		`.+\.ab$`:         "[**.ab]",
+		`^.*b\.a$`:        "[*b.a **.*b.a]",
+		`^a[^.]*\.b$`:     "[a*.b]",
+		`^a[a-z0-9-]+\.b`: "[]",
+		`^[^.]+\.b\.a$`:   "[?*.b.a]",
+		`^a[^.]+\.b$`:     "[a?*.b]",
+		`^[^.]b\.a$`:      "[?b.a]",
+		`(?i)\.a\.b$`:     "[]",
+		`\.a.b$`:          "[]", // the second dot is any character
+		`^a`:              "[]",
+		`a`:               "[]",
+		`^.+b$`:           "[]",
+		`^a.*\.b$`:        "[]",
+		`^[^.]*$`:         "[]", // as a pattern, * covers every name
+		`^a\d\.b$`:        "[]",
+		`^(a|b)\.a$`:      "[]",
+		`(?m)\.b$`:        "[]",
+		`\.A$`:            "[]",
+		`\.1$`:            "[]",
+		`$`:               "[]",
+		`^$`:              "[]",
+		`^\w+\.b$`:        "[]",
+		`[^.]*b\.a$`:      "[]",
+		`a*\.b$`:          "[]",
+		`^a{2}\.b$`:       "[]",
+		`^[a-z]\.b$`:      "[]",
+		``:                "[]",
+		`\.b\.?$`:         "[]",
+	}
+	for expr, want := range exact {
+		patterns := migrate.Patterns(expr)
+		if got := fmt.Sprint(patterns); got != want {
+			t.Errorf("%s: patterns %s, want %s", expr, got, want)
+		}
+		re := regexp.MustCompile(strings.Trim(expr, "/"))
+		for _, name := range names {
+			matched := slices.ContainsFunc(patterns, func(p wire.Pattern) bool { return p.Match(wire.Identity(name)) })
+			if patterns != nil && matched != re.MatchString(name) {
+				t.Errorf("%s and %s: the patterns match: %v", expr, name, matched)
+			}
+		}
+	}
+}

@@ -1,9 +1,11 @@
 package provisioner
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster/internal/serverconf"
 	"muster/internal/wire"
@@ -29,12 +31,11 @@ func (p Protocol) String() string {
 
 // An Edge is what the enrollment of an unmodified client of another system has besides its request.
 type Edge struct {
-	// Key is a key whose possession the edge has verified, for a client without a certificate request. Nil: the
-	// request has one.
+	// Key is the client's key, whose possession the edge has verified: that of the request's CSR, if it has one.
 	Key *ca.CSR
 
-	// SSLDir and Inventory are what the client said, for a configuration helper.
-	SSLDir    string
+	// Directory (of the key's files) and Inventory are what the client said, for a configuration helper.
+	Directory string
 	Inventory json.RawMessage
 
 	// Complete adds what the client needs to the configuration, which may be empty, and refuses a set that the client
@@ -57,6 +58,15 @@ func (e *Edge) complete(id wire.Identity, files wire.Files) (wire.Files, error) 
 	return files, err
 }
 
+// HasKey reports whether a certificate on the record of id, confirmed or not, is for the key.
+func (p *Provisioner) HasKey(ctx context.Context, id wire.Identity, keyHash string) (bool, error) {
+	r, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	return len(r.Live(p.now())) > 0 && r.newestFor(keyHash, func(*Issued) bool { return true }) != nil, nil
+}
+
 var errOtherProtocol = errors.New("the identity is enrolled over another protocol")
 
 // checkProtocol refuses a request for an identity that is enrolled over another protocol.
@@ -67,4 +77,39 @@ func (a *attempt) checkProtocol() error {
 	}
 	return refuse(string(a.identity), wire.CodeIdentityTaken, fmt.Errorf("%w: %s; `muster node retire` frees it",
 		errOtherProtocol, r.Protocol))
+}
+
+// LeaseSchema is the version of the JSON form.
+const LeaseSchema = 1
+
+// A Lease is the one exchange with a client of another system that has no state of its own. Each step is written by
+// compare-and-set before it is taken, so that another provisioner continues after a crash.
+type Lease struct {
+	Schema   int           `json:"schema"`
+	Identity wire.Identity `json:"identity"`
+
+	// Connection is the broker's user of the connection that has the exchange. It was admitted at Since, and ends before
+	// Until.
+	Connection string    `json:"connection"`
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until"`
+
+	// The client's present key: a certificate request in DER, or an Ed25519 key. Each request for a key makes the client
+	// replace it, so there is none while this key may have a certificate.
+	CSR       []byte `json:"csr,omitempty"`
+	Key       []byte `json:"key,omitempty"`
+	Directory string `json:"directory,omitempty"` // of the key's files
+
+	// Restarted is when the client, which has its configuration, was told to restart. Settings are the hashes of what
+	// it got, by key.
+	Restarted time.Time         `json:"restarted,omitzero"`
+	Settings  map[string]string `json:"settings,omitempty"`
+}
+
+// Check returns why the lease is invalid, or nil.
+func (l *Lease) Check() error {
+	if l.Schema != LeaseSchema || l.Connection == "" {
+		return fmt.Errorf("lease of %q: schema %d, want %d, with a connection", l.Identity, l.Schema, LeaseSchema)
+	}
+	return nil
 }

@@ -252,7 +252,7 @@ func (a *proof) proveRequest() error {
 
 func (a *proof) proveKey() (err error) {
 	r := a.request
-	if a.edge != nil && a.edge.Key != nil {
+	if a.edge != nil {
 		a.csr = a.edge.Key
 	} else if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
 		return refuse(r.Identity, wire.CodeCSRInvalid, err)

@@ -221,9 +221,9 @@ func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.S
 // moment is finer than now, so that events of one second keep their order.
 func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(time.Millisecond) }
 
-// Reject reports and returns the refusal of a message that could not be decoded.
-func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
-	r := refuse("", code, err)
+// Reject reports and returns the refusal of a message that could not be decoded. Node is "" if it is not known.
+func (p *Provisioner) Reject(ctx context.Context, node string, code wire.Code, err error, source Source) *Refusal {
+	r := refuse(node, code, err)
 	p.cfg.Meter.Rejected(code)
 	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e, false) {
 		p.cfg.Emit(e)

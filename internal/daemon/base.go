@@ -7,6 +7,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/choria"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
@@ -33,7 +34,8 @@ type live struct {
 	clock       atomic.Pointer[trust.Clock]
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
-	requests    atomic.Pointer[nats.Conn] // for requests of nodes
+	requests    atomic.Pointer[nats.Conn]      // for requests of nodes
+	choria      atomic.Pointer[choria.Gateway] // nil without a gateway
 	serving     atomic.Bool
 }
 

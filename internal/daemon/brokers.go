@@ -35,6 +35,7 @@ type brokers interface {
 	URL() string
 	Recheck(ctx context.Context, ids ...wire.Identity) error
 	RecheckAll(ctx context.Context) error
+	Connected(ctx context.Context, user string) (bool, error)
 }
 
 // ExternalConfig has the secrets for external brokers, from `muster provisioner init --broker-urls`.
@@ -95,6 +96,9 @@ func newLink(b *base, g *gate, appeared func()) (*link, error) {
 		AdmitNode:      g.admitNode,
 		AdmitReturning: g.admitReturning,
 		Now:            b.opts.Now,
+	}
+	if b.parts.choria != nil {
+		config.AdmitChoria = g.admitChoria
 	}
 	if b.cfg.Broker.URL == "" {
 		return l, l.embed(config, g.connectionRefused)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,8 @@ type Config struct {
 	API APIConfig `yaml:"api"`
 
 	Health HealthConfig `yaml:"health"`
+
+	Choria ChoriaConfig `yaml:"choria"`
 
 	Tokens struct {
 		Signers []SignerConfig `yaml:"signers"`
@@ -217,6 +220,7 @@ func DefaultConfig() Config {
 	c.Configuration.Timeout = conffile.Span(10 * time.Second)
 	c.Inputs.Enabled = true
 	c.Quotas.PerToken = 500_000
+	c.Choria.ComeBack = defaultComeBack
 	c.Quotas.PerSource = 20_000
 	c.Quotas.VerificationsPerSource = provisioner.DefaultChecksPerSecond
 	return c
@@ -281,6 +285,7 @@ func (c *Config) Validate() error {
 	within(v, "quotas.verifications_per_source", c.Quotas.VerificationsPerSource, 0, maxVerifications)
 	v.Each("reserved", c.Reserved, v.Pattern)
 	c.validateWebhooks(v)
+	c.validateChoria(v)
 	return v.Err()
 }
 
@@ -341,7 +346,7 @@ func (c *Config) files() []*string {
 	for i := range c.Webhooks {
 		paths = append(paths, &c.Webhooks[i].Secret, &c.Webhooks[i].CA)
 	}
-	return append(paths, c.Broker.External.paths()...)
+	return slices.Concat(paths, c.Broker.External.paths(), c.Choria.paths())
 }
 
 func (c *Config) writtenNames() [][]string {

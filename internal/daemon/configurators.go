@@ -28,6 +28,7 @@ type templateConfigurator struct{ t *template.Template }
 
 type templateData struct {
 	Identity   string         // web1.example.net
+	Protocol   string         // "muster" or "choria"
 	Hostname   string         // web1: the first label
 	Domain     string         // example.net: the rest, may be ""
 	Facts      map[string]any // unproven; numbers are json.Number
@@ -63,6 +64,7 @@ func newTemplate(text string) (templateConfigurator, error) {
 	}
 	_, err = filled.fill(templateData{
 		Identity:   "web1.example.net",
+		Protocol:   "muster",
 		Hostname:   "web1",
 		Domain:     "example.net",
 		Org:        "choria",
@@ -144,6 +146,7 @@ func joinValues(list any, separator string) (string, error) {
 func (t templateConfigurator) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
 	data := templateData{
 		Identity:   s.Identity,
+		Protocol:   s.Source.Protocol,
 		Facts:      map[string]any{},
 		Site:       s.Token.Site,
 		Org:        s.Token.Org,

@@ -326,6 +326,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		return nil, err
 	}
 	return map[string]func(context.Context) error{
+		"choria":               d.runChoria,
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,
@@ -483,6 +484,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		edge.Fault = d.broker.ownFault
 	}
 	d.live.provisioner.Store(p)
+	d.startChoria(p, requests)
 	d.live.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
 	return natsapi.New(edge), nil
 }

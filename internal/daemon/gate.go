@@ -5,12 +5,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/choria"
 	"muster/provisioner/events"
 )
 
@@ -24,13 +27,21 @@ type gate struct {
 // verifyToken also refuses a plain-text token that must be sealed: the network has seen it, and the node may have been
 // tricked.
 func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
+	v, err := g.verified(p)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return v.Expiry(), nil
+}
+
+func (g *gate) verified(p broker.Presented) (*jwt.Verified, error) {
 	operator := g.live.provisioner.Load()
 	if operator == nil {
-		return time.Time{}, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
+		return nil, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
 	}
 	text, err := g.openToken(p)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
 	v, err := operator.Gate.AdmitToken(string(text), p.Address)
 	if err == nil && seal.IsSealedToken(string(p.Token)) {
@@ -42,14 +53,40 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 			// The provisioner's clock is wrong, not the token.
 			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)}
 		}
-		return time.Time{}, refused
+		return nil, refused
 	}
 	if v.Limits.Seal != "" && !seal.IsSealedToken(string(p.Token)) {
-		return time.Time{}, &broker.Denied{Code: wire.CodeSealedInvalid,
+		return nil, &broker.Denied{Code: wire.CodeSealedInvalid,
 			Err: fmt.Errorf("token %s requires sealing and came in plain text; if the network may have been read, "+
 				"revoke it and sign another", v.ID)}
 	}
-	return v.Expiry(), nil
+	return v, nil
+}
+
+// admitChoria admits a Choria server to the gateway.
+func (g *gate) admitChoria(ctx context.Context, id wire.Identity, p broker.Presented) (string, time.Time, error) {
+	v, err := g.verified(p)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	gateway := g.live.choria.Load()
+	if gateway == nil {
+		return "", time.Time{}, &broker.Denied{Code: wire.CodeUnavailable, Err: errNotOpen}
+	}
+	host, _, err := net.SplitHostPort(p.Address)
+	if err != nil {
+		host = p.Address
+	}
+	user, err := gateway.Admit(ctx, choria.Candidate{
+		Node:    id,
+		Token:   v,
+		Text:    p.Token,
+		Address: host,
+	})
+	if err != nil {
+		return "", time.Time{}, asDenied(err)
+	}
+	return user, v.Expiry(), nil
 }
 
 // openToken unseals a token. The broker's nonce proves that it was not replayed. Opening charges a check, since sealing

@@ -19,6 +19,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
+	"muster/provisioner/choria"
 	"muster/provisioner/helper"
 	"muster/provisioner/webhook"
 )
@@ -42,6 +43,7 @@ type parts struct {
 	opener       *seal.Opener             // nil without a seal key
 	sealKeys     []*seal.PrivateKey       // in the order of the configuration
 	webhooks     []webhook.Config
+	choria       *choria.Settings // nil without a gateway
 }
 
 func loadParts(cfg Config, opts Options) (*parts, error) {
@@ -108,6 +110,8 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("waiting.autosign", err)
 	}
 	p.webhooks = loadWebhooks(cfg, opts, add)
+	p.choria, err = cfg.loadChoria()
+	add("choria", err)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // other keys cannot be opened either
 	}

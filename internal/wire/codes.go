@@ -59,6 +59,9 @@ const (
 	CodeOfferUnusable    Code = "offer_unusable"
 	CodeRenewSession     Code = "renew_session"
 
+	CodeNodeSilent  Code = "node_silent"
+	CodeNodeRefused Code = "node_refused"
+
 	CodeCommandProof      Code = "command_proof"
 	CodeCommandStale      Code = "command_stale"
 	CodeCommandImpossible Code = "command_impossible"
@@ -375,6 +378,20 @@ var Codes = []Meaning{
 			"again by itself",
 	},
 
+	{
+		Code:   CodeNodeSilent,
+		Public: "the server does not answer",
+		Remedy: "look at the Choria server's log: it drops an answer larger than 1 MiB, for example with many facts, " +
+			"and requests for another protocol version than its token's",
+		Retry: true,
+	},
+	{
+		Code:   CodeNodeRefused,
+		Public: "the server refused an action, or its answer cannot be used",
+		Remedy: "the cause has the Choria server's own words; if it cannot obtain the lock, another provisioner asked " +
+			"it before: two minutes later it answers again",
+		Retry: true,
+	},
 	{
 		Code:   CodeCommandProof,
 		Public: "the command does not prove knowledge of the token's shared secret",

@@ -44,8 +44,8 @@ func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3)
 // event could name a reply subject in MUSTER, where JetStream replies when overrun. "share" names the client to the
 // responder.
 //
-// users adds users to accounts. Without store, another server has the streams.
-func accountsConfig(provisioning int, store bool, users map[string]string) string {
+// maxConnections is that of each server. users adds users to accounts. Without store, another server has the streams.
+func accountsConfig(servers, maxConnections int, store bool, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s
 accounts {
@@ -58,9 +58,12 @@ accounts {
       {service: %[14]q, accounts: [%[2]s], response_threshold: %[19]q}
       {service: %[7]q, accounts: [%[2]s], response_threshold: %[18]q}
       {service: %[8]q, accounts: [%[2]s], response_threshold: %[18]q}
+      {service: %[22]q, accounts: [%[20]s], response_threshold: %[18]q}
+      {service: %[23]q, accounts: [%[20]s], response_threshold: %[18]q}
     ]
     imports: [
       {service: {account: %[2]s, subject: %[9]q}}
+      {service: {account: %[20]s, subject: %[21]q}}
     ]
   }
   %[1]s {
@@ -69,6 +72,16 @@ accounts {
       {service: {account: %[3]s, subject: %[6]q}, share: true}
     ]
     limits {max_payload: %[10]d, max_subscriptions: %[11]d, max_connections: %[13]d}
+  }
+  %[20]s {
+    exports: [
+      {service: %[21]q, accounts: [%[3]s]}
+    ]
+    imports: [
+      {service: {account: %[3]s, subject: %[22]q}, share: true}
+      {service: {account: %[3]s, subject: %[23]q}, share: true}
+    ]
+    limits {max_payload: %[24]d, max_subscriptions: %[25]d, max_connections: %[26]d}
   }
   %[2]s {
     exports: [
@@ -86,7 +99,10 @@ accounts {
 `, AccountProvisioning, AccountFleet, AccountMuster, AccountSystem, // 1 to 4
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
-		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, provisioning,
+		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions,
+		servers*maxProvisioning(maxConnections),                       // 13
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
-		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold) // 17 to 19
+		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold, // 17 to 19
+		AccountChoria, choriaNode+">", choriaReply+">", choriaEvent, // 20 to 23
+		maxChoriaPayload, maxChoriaSubscriptions, servers*maxChoria(maxConnections)) // 24 to 26
 }

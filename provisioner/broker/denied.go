@@ -12,7 +12,8 @@ var (
 	ErrCredentials = errors.New("no usable credentials")
 
 	// ErrName means a bad CONNECT name; see [wire.ValidConnectionName].
-	ErrName = errors.New("connection name is not 22 base64url characters")
+	ErrName = errors.New("connection name is not 22 base64url characters, as that of muster's agents is; for Choria " +
+		"servers, set choria in provisioner.yaml")
 
 	// ErrCertificate means a certificate that has expired, or is of another role or installation.
 	ErrCertificate = errors.New("certificate is not admitted here")

@@ -87,6 +87,10 @@ type GateConfig struct {
 	// AdmitReturning decides whether a node refused with [wire.CodeNotIssued] may request a renewal, only. Optional.
 	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
 
+	// AdmitChoria admits a Choria server that presents its token, and returns a user that is unique to the connection
+	// and when the token expires, zero for never. Its errors are those of VerifyToken. Nil: none are admitted.
+	AdmitChoria func(ctx context.Context, id wire.Identity, p Presented) (user string, expires time.Time, err error)
+
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
@@ -118,7 +122,7 @@ func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	case len(p.Certificates) > 0:
 		a, d = g.certificate(ctx, p)
 	default:
-		a, d = g.token(p)
+		a, d = g.token(ctx, p)
 	}
 	if d != nil {
 		return nil, d
@@ -126,13 +130,15 @@ func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	return a, nil
 }
 
-func (g *Gate) token(p Presented) (*Admission, *Denied) {
+func (g *Gate) token(ctx context.Context, p Presented) (*Admission, *Denied) {
 	switch {
 	case p.Token == "":
 		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: neither token nor certificate", ErrCredentials)}
 	case len(p.Token) > maxToken(p):
 		err := fmt.Errorf("%w: %d bytes, limit %d", ErrToken, len(p.Token), maxToken(p))
 		return nil, &Denied{wire.CodeTokenInvalid, err}
+	case !wire.ValidConnectionName(p.Name) && g.cfg.AdmitChoria != nil:
+		return g.choria(ctx, p)
 	case !wire.ValidConnectionName(p.Name):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: %d bytes", ErrName, len(p.Name))}
 	case p.Nkey != "" && !sealed(p):
@@ -146,13 +152,8 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	if err != nil {
 		return nil, deny(wire.CodeTokenInvalid, err)
 	}
-	now := g.cfg.Now()
-	deadline := now.Add(TokenConnection)
-	if !expires.IsZero() && expires.Before(deadline) {
-		deadline = expires
-	}
-	if !deadline.After(now) {
-		err := fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))
+	deadline, err := g.deadline(expires, TokenConnection)
+	if err != nil {
 		return nil, &Denied{wire.CodeTokenExpired, err}
 	}
 	return &Admission{
@@ -162,6 +163,19 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		Subscribe: []string{wire.InboxPrefix(p.Name) + ".>"},
 		Deadline:  deadline,
 	}, nil
+}
+
+// deadline returns the end of a connection with a token, which expires then or, if that is zero, never.
+func (g *Gate) deadline(expires time.Time, longest time.Duration) (time.Time, error) {
+	now := g.cfg.Now()
+	deadline := now.Add(longest)
+	if !expires.IsZero() && expires.Before(deadline) {
+		deadline = expires
+	}
+	if !deadline.After(now) {
+		return time.Time{}, fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))
+	}
+	return deadline, nil
 }
 
 func sealed(p Presented) bool { return seal.IsSealedToken(string(p.Token)) }

@@ -31,7 +31,7 @@ const (
 
 func (a *authentication) lookupAccounts(s *server.Server) (err error) {
 	a.accounts = make(map[string]*server.Account)
-	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
+	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster, AccountChoria} {
 		if a.accounts[name], err = s.LookupAccount(name); err != nil {
 			return fmt.Errorf("account %s: %w", name, err)
 		}
@@ -41,7 +41,7 @@ func (a *authentication) lookupAccounts(s *server.Server) (err error) {
 
 func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts := &server.Options{}
-	if err := opts.ProcessConfigString(accountsConfig(maxProvisioning(b.cfg.MaxConnections), true, nil)); err != nil {
+	if err := opts.ProcessConfigString(accountsConfig(1, b.cfg.MaxConnections, true, nil)); err != nil {
 		return nil, fmt.Errorf("accounts: %w", err)
 	}
 	opts.ServerName = "muster"

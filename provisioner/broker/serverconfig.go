@@ -73,7 +73,7 @@ func (c ServerConfig) Text() (string, error) {
 		b.WriteString(c.clusterText())
 	}
 	b.WriteString(c.leafText())
-	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
+	b.WriteString(accountsConfig(servers, c.MaxConnections, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", keys.provisioner.public),
 		AccountSystem: fmt.Sprintf(systemUser, keys.system.public,
 			systemPublish[0], systemPublish[1], systemPublish[2],

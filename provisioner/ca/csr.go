@@ -29,6 +29,17 @@ type CSR struct {
 	KeyType   string           // [KeyType] of PublicKey
 }
 
+// KeyRequest is the content of a request for a key alone, whose possession the caller has verified. The error wraps
+// [ErrKey].
+func KeyRequest(key crypto.PublicKey) (*CSR, error) {
+	c := &CSR{PublicKey: key}
+	var err error
+	if c.KeyType, err = KeyType(key); err == nil {
+		c.KeyHash, err = KeyHash(key)
+	}
+	return c, err
+}
+
 // csrSignatures exclude MD5 and SHA-1.
 var csrSignatures = []x509.SignatureAlgorithm{
 	x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512, x509.PureEd25519,

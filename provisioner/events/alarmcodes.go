@@ -28,13 +28,16 @@ const AlarmNodesFaulty wire.Code = "nodes_faulty"
 // AlarmPendingFull means that nodes wait for an approval without being on the pending list.
 const AlarmPendingFull wire.Code = "pending_full"
 
+// AlarmNotBack means that Choria servers have their configuration and did not come back to their fleet.
+const AlarmNotBack wire.Code = "not_back"
+
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, AlarmPendingFull,
-	wire.CodePaused,
+	AlarmNotBack, wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -51,6 +54,8 @@ var alarmRemedies = map[wire.Code]string{
 		"entry",
 	AlarmNodesFaulty: "`muster node list --faulty --sort expires -o wide` shows nodes and causes; " +
 		"`muster-server doctor` on the machine shows what to do",
+	AlarmNotBack: "look at the log of each server: its certificate or its settings do not let it into the fleet; correct " +
+		"the policy before more servers get the same",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
 		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

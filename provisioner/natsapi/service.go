@@ -192,7 +192,7 @@ func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
 	reply = &wire.Reply{Refusal: (&provisioner.Refusal{Code: wire.CodeUnavailable}).Message()} // after a panic
 	defer s.survive(ctx, c.Msg)
 	if c.forged {
-		return s.malformed(ctx, errForged, c)
+		return s.malformed(ctx, wire.ErrForged, c)
 	}
 	switch c.Subject {
 	case s.cfg.Prefix + wire.SubjectApplied:
@@ -212,7 +212,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	}
 	c.identity = r.Identity
 	if err := s.checkSession(c); err != nil {
-		refusal := s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source)
+		refusal := s.cfg.Provisioner.Reject(ctx, "", wire.CodeSealedInvalid, err, c.source)
 		return &wire.Reply{ID: r.ID, Refusal: refusal.Message()}
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
@@ -256,7 +256,7 @@ func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply
 	case errors.Is(err, wire.ErrSealed) && s.cfg.Opener == nil:
 		code = wire.CodeSealedUnsupported
 	}
-	refusal := s.cfg.Provisioner.Reject(ctx, code, err, c.source).Message()
+	refusal := s.cfg.Provisioner.Reject(ctx, "", code, err, c.source).Message()
 	if code == wire.CodeUnsupportedVersion {
 		refusal.Versions = wire.SupportedVersions
 	}
@@ -314,41 +314,19 @@ type call struct {
 	forged bool // it has other headers than the broker's: see newCall
 }
 
-// A client's header may imitate the broker's.
-var errForged = errors.New("the request has other headers than the broker's " + requestInfoHeader)
-
 // accountFleet equals broker.AccountFleet, which this package does not import.
 const accountFleet = "FLEET"
 
-// requestInfoHeader is set by the broker over the client's. Repeated or malformed headers can trick nats-server 2.15.2
-// and nats.go. So it is trusted only if it is the only header; our nodes send none.
-const requestInfoHeader = "Nats-Request-Info"
-
-// requestInfo is the used part of server.ClientInfo of nats-server.
-type requestInfo struct {
-	Host    string `json:"host"`
-	Server  string `json:"server"` // name of the client's server
-	Account string `json:"acc"`
-	// User is set by the gate: in accountFleet the identity, else a proven session or nothing.
-	User string `json:"user"`
-}
-
 // newCall takes the sender only from the broker's header.
 func newCall(m *nats.Msg) *call {
-	header := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
-	if header == 0 {
-		return &call{Msg: m} // from an account of our own
+	sender, err := wire.SenderOf(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data))
+	c := &call{
+		Msg:    m,
+		source: provisioner.Source{Address: sender.Host, Server: sender.Server},
+		user:   sender.User,
+		forged: err != nil,
 	}
-	said := m.Header[requestInfoHeader]
-	if len(m.Header) != 1 || len(said) != 1 ||
-		header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
-		return &call{Msg: m, forged: true}
-	}
-	var info requestInfo                         // an empty address is unknown
-	_ = wire.DecodeKnown([]byte(said[0]), &info) // unreadable is empty
-	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
-	c.user = info.User
-	if info.Account == accountFleet {
+	if sender.Account == accountFleet {
 		c.source.Node = wire.Identity(c.user) // parsed by the gate
 	}
 	return c

@@ -27,15 +27,15 @@ func TestOnlyTheFleetHasNodes(t *testing.T) {
 		"nothing, from our account": {"", provisioner.Source{}},
 	}
 	twice := nats.NewMsg(wire.SubjectRenew)
-	twice.Header.Add(requestInfoHeader, `{"acc":"FLEET","user":"web1.example.net","host":"198.51.100.7"}`)
-	twice.Header.Add(requestInfoHeader, `{"acc":"PROVISIONING","user":"provisioning","host":"192.0.2.1"}`)
+	twice.Header.Add("Nats-Request-Info", `{"acc":"FLEET","user":"web1.example.net","host":"198.51.100.7"}`)
+	twice.Header.Add("Nats-Request-Info", `{"acc":"PROVISIONING","user":"provisioning","host":"192.0.2.1"}`)
 	if c := newCall(twice); !c.forged || c.user != "" || !reflect.DeepEqual(c.source, provisioner.Source{}) {
 		t.Errorf("with a header of its own: %+v", c)
 	}
 	for name, tt := range tests {
 		m := nats.NewMsg(wire.SubjectRenew)
 		if tt.header != "" {
-			m.Header.Set(requestInfoHeader, tt.header)
+			m.Header.Set("Nats-Request-Info", tt.header)
 		}
 		if got := newCall(m).source; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)

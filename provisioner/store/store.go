@@ -80,6 +80,7 @@ type Store struct {
 
 	Subscriptions *Subscriptions
 	Components    *Components
+	Leases        *LeaseStore
 	Clock         trust.Log[*trust.ClockMark] // by [trust.ClockKey]
 	Inputs        *Inputs
 	Backup        *Backup
@@ -124,6 +125,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		EventLog:      &EventLog{client: c},
 		Subscriptions: &Subscriptions{c},
 		Components:    &Components{c},
+		Leases:        &LeaseStore{c},
 		Inputs:        &Inputs{c},
 		Backup:        &Backup{c},
 	}

@@ -128,7 +128,16 @@ func stateConfigs(direct bool, capped func(bytes, share int64) int64) []jetstrea
 			AllowDirect:       direct,
 			Description:       "one subject per key that waits for an identity",
 		},
-		// This stream is not in backups.
+		// The streams below are not in backups. A full one admits no more Choria servers.
+		{
+			Name:              streamLeases,
+			Subjects:          []string{subjectLeases + "*"},
+			MaxMsgsPerSubject: 1,
+			MaxBytes:          capped(maxLeaseBytes, 32),
+			Discard:           jetstream.DiscardNew,
+			AllowDirect:       direct,
+			Description:       "one subject per exchange with a Choria server",
+		},
 		{
 			Name:              streamComponents,
 			Subjects:          []string{subjectComponent + "*"},

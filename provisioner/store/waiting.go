@@ -9,8 +9,6 @@ import (
 
 	"muster/provisioner/trust"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"muster/internal/wire"
 )
 
@@ -52,18 +50,7 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 
 // DropWaiter implements [waiting.Store].
 func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
-	if upTo == 0 { // the broker would remove all
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	// Repeating this is harmless, since newer messages stay.
-	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.handles[streamWaiting].Purge(ctx,
-			jetstream.WithPurgeSubject(keySubject(subjectWaiting, id,
-				keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
-	})
-	if err != nil {
+	if err := s.drop(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), upTo); err != nil {
 		return fmt.Errorf("remove pending key of %q: %w", id, err)
 	}
 	return nil

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/conffile"
+	"muster/internal/inputfile"
+	"muster/internal/keyfile"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+	"muster/provisioner/choria"
+)
+
+// ChoriaConfig configures the gateway for unmodified Choria servers. Without brokers there is none.
+type ChoriaConfig struct {
+	// Brokers are the fleet's, where servers go.
+	Brokers []string `yaml:"brokers"`
+
+	// CA has authorities of these brokers, beside muster's own.
+	CA string `yaml:"ca"`
+
+	Collectives []string `yaml:"collectives"`
+
+	Issuer struct {
+		// Token is the client JWT of a chain issuer, and Seed its key.
+		Token string `yaml:"token"`
+		Seed  string `yaml:"seed"`
+	} `yaml:"issuer"`
+
+	ComeBack conffile.Span `yaml:"come_back"`
+}
+
+const defaultComeBack = conffile.Span(10 * time.Minute)
+
+func (c *ChoriaConfig) paths() []*string { return []*string{&c.CA, &c.Issuer.Token, &c.Issuer.Seed} }
+
+func (c *Config) validateChoria(v *Mistakes) {
+	for i, b := range c.Choria.Brokers {
+		v.Check(fmt.Sprintf("choria.brokers[%d]", i), choria.CheckBroker(b))
+	}
+	if len(c.Choria.Brokers) == 0 && (c.Choria.Issuer.Token != "" || len(c.Choria.Collectives) > 0) {
+		v.Required("choria.brokers", "")
+	}
+	if (c.Choria.Issuer.Token == "") != (c.Choria.Issuer.Seed == "") {
+		v.Bad("choria.issuer", "want both token and seed, or neither")
+	}
+}
+
+// loadChoria returns nil without a gateway.
+func (c *Config) loadChoria() (*choria.Settings, error) {
+	if len(c.Choria.Brokers) == 0 {
+		return nil, nil
+	}
+	s := &choria.Settings{
+		Brokers:     c.Choria.Brokers,
+		Collectives: c.Choria.Collectives,
+		ComeBack:    time.Duration(c.Choria.ComeBack),
+	}
+	if c.Choria.CA != "" {
+		b, err := inputfile.ReadText(c.Choria.CA, inputfile.Configured)
+		if err != nil {
+			return nil, conffile.Prefix("ca", err)
+		}
+		s.BrokerCA = string(b)
+	}
+	if c.Choria.Issuer.Token == "" {
+		return s, nil
+	}
+	var err error
+	if s.Issuer, err = loadClient(c.Choria.Issuer.Token, c.Choria.Issuer.Seed); err == nil {
+		err = s.Issuer.CheckIssuer()
+	}
+	return s, conffile.Prefix("issuer", err)
+}
+
+func loadClient(token, seed string) (*jwt.Client, error) {
+	text, err := keyfile.ReadLine(token, inputfile.Configured)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyfile.ReadLine(seed, inputfile.Configured)
+	if err != nil {
+		return nil, err
+	}
+	client, err := jwt.ParseClient(string(text), string(key))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", token, err)
+	}
+	return client, nil
+}
+
+// startChoria makes the gateway, if there is one, reachable for the gate.
+func (d *Daemon) startChoria(p *provisioner.Provisioner, conn *nats.Conn) {
+	if d.parts.choria == nil {
+		return
+	}
+	d.live.choria.Store(choria.New(choria.Config{
+		Conn:        conn,
+		Provisioner: p,
+		Leases:      d.Store().Leases,
+		Connected:   d.broker.Connected,
+		Connection:  broker.ChoriaConnection,
+		Settings:    *d.parts.choria,
+		Alarms:      d.alarms,
+		Log:         d.opts.Log,
+		Now:         d.opts.Now,
+	}))
+}
+
+// runChoria serves the gateway, if there is one.
+func (d *Daemon) runChoria(ctx context.Context) error {
+	if g := d.live.choria.Load(); g != nil {
+		return g.Run(ctx)
+	}
+	return nil
+}

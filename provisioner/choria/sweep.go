@@ -1,0 +1,105 @@
+package choria
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// forgetAfter is how long an exchange without progress is kept. A server that comes back later, without its former key,
+// needs a grant.
+const forgetAfter = 30 * 24 * time.Hour
+
+// maxNamed bounds the servers that the alarm names.
+const maxNamed = 5
+
+// sweep ends the leases that are of no more use, and raises the alarm about servers that did not come back.
+func (g *Gateway) sweep(ctx context.Context) {
+	var lost []string
+	err := g.cfg.Leases.Leases(ctx, func(l *provisioner.Lease, at trust.Revision) error {
+		age := g.cfg.Now().Sub(cmp.Or(l.Restarted, l.Since))
+		switch {
+		case !l.Restarted.IsZero() && age > g.cfg.ComeBack:
+			open, err := g.cfg.Connected(ctx, l.Connection)
+			if err != nil || !open && !g.followsFleet() {
+				return g.drop(ctx, l, at, err) // it has left, and nothing tells whether it arrived
+			}
+			lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last "+
+				"server that came back: %s)", l.Identity, age.Truncate(time.Second), g.difference(l)))
+		case l.Restarted.IsZero() && g.cfg.Now().After(l.Until):
+			known, err := g.hasRecord(ctx, l)
+			if err != nil || !known || age > forgetAfter {
+				return g.drop(ctx, l, at, err)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		g.cfg.Log.WarnContext(ctx, "leases of Choria servers not read", "err", err)
+	case len(lost) == 0:
+		g.cfg.Alarms.Clear(ctx, events.AlarmNotBack)
+	default:
+		g.cfg.Alarms.Raise(ctx, events.AlarmNotBack, fmt.Errorf("%d Choria servers have their configuration and are "+
+			"not back: %s", len(lost), strings.Join(lost[:min(len(lost), maxNamed)], ", ")))
+	}
+}
+
+// drop removes a lease unless err says that its state is unknown. Repeating it is harmless.
+func (g *Gateway) drop(ctx context.Context, l *provisioner.Lease, at trust.Revision, err error) error {
+	if err != nil {
+		return err
+	}
+	return g.cfg.Leases.DropLease(ctx, l.Identity, at)
+}
+
+// hasRecord reports whether the lease's key may have a certificate.
+func (g *Gateway) hasRecord(ctx context.Context, l *provisioner.Lease) (bool, error) {
+	s := &session{Gateway: g, node: l.Identity, lease: l}
+	key, err := s.keyOf(l, &provisioner.Edge{})
+	if err != nil || key == "" {
+		return false, nil //nolint:nilerr // a key that cannot be read has no certificate
+	}
+	return g.cfg.Provisioner.HasKey(ctx, l.Identity, key)
+}
+
+// difference names the settings, not the values.
+func (g *Gateway) difference(l *provisioner.Lease) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.returned == nil {
+		return "none came back since this provisioner started"
+	}
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(l.Settings)) {
+		if key != "identity" && g.returned[key] != l.Settings[key] {
+			names = append(names, key)
+		}
+	}
+	return cmp.Or(strings.Join(names, " "), "none")
+}
+
+// back notes that a server is in its fleet.
+func (g *Gateway) back(ctx context.Context, id wire.Identity) error {
+	l, at, err := g.cfg.Leases.Lease(ctx, id)
+	if err != nil || l == nil || l.Restarted.IsZero() {
+		return err
+	}
+	g.mu.Lock()
+	g.returned = l.Settings
+	g.mu.Unlock()
+	g.cfg.Log.InfoContext(ctx, "Choria server is back in its fleet", "node", id,
+		"elapsed", g.cfg.Now().Sub(l.Restarted))
+	return g.cfg.Leases.DropLease(ctx, id, at)
+}
+
+func (g *Gateway) followsFleet() bool { return false }

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/trust"
+)
+
+const (
+	streamLeases  = "MUSTER_LEASES"
+	subjectLeases = "muster.lease." // + identity
+)
+
+// A lease has about 2 KiB, and a connection of its own while it is used.
+const maxLeaseBytes = 128 << 20
+
+// A LeaseStore keeps the exchanges with clients of other systems. Its methods are safe for concurrent use.
+type LeaseStore struct{ *client }
+
+// Lease returns the newest lease of id with its revision, or nil and 0.
+func (s *LeaseStore) Lease(ctx context.Context, id wire.Identity) (*provisioner.Lease, trust.Revision, error) {
+	l, revision, err := getLast[provisioner.Lease](ctx, s.client, streamLeases, subjectLeases+id.SubjectToken())
+	if err != nil {
+		return nil, revision, fmt.Errorf("read lease of %q: %w", id, err)
+	}
+	return l, revision, nil
+}
+
+// PutLease writes l if the newest revision is still after, else it returns [trust.ErrConflict].
+func (s *LeaseStore) PutLease(ctx context.Context, l *provisioner.Lease, after trust.Revision) (trust.Revision, error) {
+	revision, err := s.put(ctx, subjectLeases+l.Identity.SubjectToken(), l, uint64(after))
+	if err != nil {
+		return 0, fmt.Errorf("write lease of %q: %w", l.Identity, err)
+	}
+	return trust.Revision(revision), nil
+}
+
+// DropLease removes a lease that has not changed since the revision.
+func (s *LeaseStore) DropLease(ctx context.Context, id wire.Identity, upTo trust.Revision) error {
+	if err := s.drop(ctx, streamLeases, subjectLeases+id.SubjectToken(), upTo); err != nil {
+		return fmt.Errorf("remove lease of %q: %w", id, err)
+	}
+	return nil
+}
+
+// Leases calls each for every lease.
+func (s *LeaseStore) Leases(ctx context.Context, each func(*provisioner.Lease, trust.Revision) error) error {
+	return s.scan(ctx, streamLeases, 0, lastPerSubject(subjectLeases+">"), func(m message) error {
+		var l provisioner.Lease
+		if err := decode(m.data, &l); err != nil {
+			s.log.WarnContext(ctx, "lease not read", "subject", m.subject, "err", err)
+			return nil
+		}
+		return each(&l, trust.Revision(m.sequence))
+	})
+}
+
+// drop removes the messages of a subject up to a revision; newer ones stay, so that repeating it is harmless.
+func (c *client) drop(ctx context.Context, stream, subject string, upTo trust.Revision) error {
+	if upTo == 0 { // the broker would remove all
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	_, err := retryIfClustered(ctx, c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.handles[stream].Purge(ctx,
+			jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(uint64(upTo)+1))
+	})
+	return err
+}

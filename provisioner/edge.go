@@ -10,6 +10,7 @@ import (
 	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/trust"
 )
 
 // A Protocol is the protocol over which a node enrolled. An identity is enrolled over one protocol until it is retired.
@@ -38,6 +39,10 @@ type Edge struct {
 	Directory string
 	Inventory json.RawMessage
 
+	// Settled: no other connection showed the client's name for long enough that a grant of an order to provision it
+	// again may be used.
+	Settled bool
+
 	// Complete adds what the client needs to the configuration, which may be empty, and refuses a set that the client
 	// could not use. The error becomes [wire.CodeConfigurationFailed].
 	Complete func(wire.Files) (wire.Files, error)
@@ -65,6 +70,29 @@ func (p *Provisioner) HasKey(ctx context.Context, id wire.Identity, keyHash stri
 		return false, err
 	}
 	return len(r.Live(p.now())) > 0 && r.newestFor(keyHash, func(*Issued) bool { return true }) != nil, nil
+}
+
+// Reprovisioned reports whether an order to provision the node again has a grant that can be used.
+func (p *Provisioner) Reprovisioned(id wire.Identity) bool {
+	g, _, err := p.logs.Grant(id)
+	return err == nil && g != nil && g.Reprovision && g.Open(p.now())
+}
+
+// VoidReprovision ends the grant of an order to provision the node again, and reports whether there was one.
+func (p *Provisioner) VoidReprovision(ctx context.Context, id wire.Identity) (bool, error) {
+	for range maxRounds {
+		g, at, err := p.logs.Grant(id)
+		if err != nil || g == nil || !g.Reprovision || !g.Open(p.now()) {
+			return false, err
+		}
+		void := *g
+		void.ExpiresAt = p.now()
+		_, err = p.logs.Grants.Put(ctx, void.LogKey(), &void, at)
+		if !errors.Is(err, trust.ErrConflict) {
+			return err == nil, err
+		}
+	}
+	return false, errAgain
 }
 
 var errOtherProtocol = errors.New("the identity is enrolled over another protocol")

@@ -396,6 +396,9 @@ func (a *attempt) classify(ctx context.Context) error {
 		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
 			return refuse(node, wire.CodeUnavailable, err)
 		}
+		if c.grant != nil && c.grant.Reprovision && (a.edge == nil || !a.edge.Settled) {
+			c.grant = nil
+		}
 		a.grant = c.grant
 		a.reason, err = classify(a.record, c)
 	}

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -32,12 +34,25 @@ type ChoriaConfig struct {
 		Seed  string `yaml:"seed"`
 	} `yaml:"issuer"`
 
+	// Fleet is a client's login at the broker of servers in their fleet, with a certificate or a token.
+	Fleet struct {
+		URL         string `yaml:"url"`
+		CA          string `yaml:"ca"`
+		Certificate string `yaml:"certificate"`
+		Key         string `yaml:"key"`
+		Token       string `yaml:"token"`
+		Seed        string `yaml:"seed"`
+	} `yaml:"fleet"`
+
 	ComeBack conffile.Span `yaml:"come_back"`
 }
 
 const defaultComeBack = conffile.Span(10 * time.Minute)
 
-func (c *ChoriaConfig) paths() []*string { return []*string{&c.CA, &c.Issuer.Token, &c.Issuer.Seed} }
+func (c *ChoriaConfig) paths() []*string {
+	f := &c.Fleet
+	return []*string{&c.CA, &c.Issuer.Token, &c.Issuer.Seed, &f.CA, &f.Certificate, &f.Key, &f.Token, &f.Seed}
+}
 
 func (c *Config) validateChoria(v *Mistakes) {
 	for i, b := range c.Choria.Brokers {
@@ -48,6 +63,10 @@ func (c *Config) validateChoria(v *Mistakes) {
 	}
 	if (c.Choria.Issuer.Token == "") != (c.Choria.Issuer.Seed == "") {
 		v.Bad("choria.issuer", "want both token and seed, or neither")
+	}
+	f := &c.Choria.Fleet
+	if byKey, byToken := f.Certificate != "" && f.Key != "", f.Token != "" && f.Seed != ""; f.URL != "" && byKey == byToken {
+		v.Bad("choria.fleet", "want certificate and key, or token and seed")
 	}
 }
 
@@ -68,14 +87,53 @@ func (c *Config) loadChoria() (*choria.Settings, error) {
 		}
 		s.BrokerCA = string(b)
 	}
-	if c.Choria.Issuer.Token == "" {
-		return s, nil
-	}
 	var err error
-	if s.Issuer, err = loadClient(c.Choria.Issuer.Token, c.Choria.Issuer.Seed); err == nil {
-		err = s.Issuer.CheckIssuer()
+	if c.Choria.Issuer.Token != "" {
+		if s.Issuer, err = loadClient(c.Choria.Issuer.Token, c.Choria.Issuer.Seed); err == nil {
+			err = s.Issuer.CheckIssuer()
+		}
+		if err != nil {
+			return nil, conffile.Prefix("issuer", err)
+		}
 	}
-	return s, conffile.Prefix("issuer", err)
+	if c.Choria.Fleet.URL != "" {
+		if s.Fleet, err = c.loadChoriaFleet(); err != nil {
+			return nil, conffile.Prefix("fleet", err)
+		}
+	}
+	return s, nil
+}
+
+func (c *Config) loadChoriaFleet() (*choria.Fleet, error) {
+	f := &c.Choria.Fleet
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	fleet := &choria.Fleet{URL: f.URL, TLS: config}
+	if f.CA != "" {
+		b, err := inputfile.ReadText(f.CA, inputfile.Configured)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM(b)
+	}
+	if f.Token != "" {
+		var err error
+		fleet.Client, err = loadClient(f.Token, f.Seed)
+		return fleet, err
+	}
+	certificate, err := inputfile.ReadText(f.Certificate, inputfile.Configured)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyfile.ReadKey(f.Key, inputfile.Configured)
+	if err != nil {
+		return nil, err
+	}
+	if fleet.Certificate, err = choria.LoadCertificate(certificate, key); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Certificate, err)
+	}
+	config.Certificates = []tls.Certificate{*fleet.Certificate}
+	return fleet, fleet.Check()
 }
 
 func loadClient(token, seed string) (*jwt.Client, error) {

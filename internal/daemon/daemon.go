@@ -485,7 +485,11 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	}
 	d.live.provisioner.Store(p)
 	d.startChoria(p, requests)
-	d.live.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
+	orders := operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}
+	if g := d.live.choria.Load(); g != nil {
+		orders.Choria = g
+	}
+	d.live.orders.Store(operate.New(orders))
 	return natsapi.New(edge), nil
 }
 

@@ -35,6 +35,13 @@ func replySubject(node, process, request string) string {
 	return "provisioning.reply." + node + "." + process + "." + request
 }
 
+// requestID returns 32 hex digits, as protocol 1 wants.
+func requestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
 // A call waits for the reply of one connection.
 type call struct {
 	session *session
@@ -75,9 +82,7 @@ func (s *session) do(ctx context.Context, agent, action string, data, out any, t
 	if err != nil {
 		return err
 	}
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	id := hex.EncodeToString(b[:])
+	id := requestID()
 	request := &Request{
 		ID:         id,
 		Sender:     senderName,

@@ -30,6 +30,9 @@ type Settings struct {
 	// Issuer signs server JWTs for servers of protocol 2. Nil: these get certificates too.
 	Issuer *jwt.Client
 
+	// Fleet reaches servers in their fleet. Nil: they cannot be commanded, and nothing tells that they are back.
+	Fleet *Fleet
+
 	// ComeBack is how long a provisioned server may take until it is back in its fleet.
 	ComeBack time.Duration
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,6 +74,8 @@ type Gateway struct {
 	sessions map[string]*session // guarded by mu: by user
 	calls    map[string]*call    // guarded by mu: by request id
 	returned map[string]string   // guarded by mu: settings of the server that came back last
+
+	fleet atomic.Pointer[nats.Conn] // nil without one
 }
 
 // New returns a Gateway. It starts nothing.
@@ -150,6 +153,7 @@ func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 			}
 		}
 		if open {
+			g.contested(ctx, s.node)
 			return refuse(errSecond)
 		}
 		next = *held
@@ -182,6 +186,11 @@ func (g *Gateway) Run(ctx context.Context) error {
 	defer func() { _ = starts.Unsubscribe() }()
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() {
+		if err := g.runFleet(ctx); err != nil {
+			g.cfg.Log.ErrorContext(ctx, "no connection to the Choria servers' broker", "err", err)
+		}
+	})
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	for {

@@ -60,6 +60,9 @@ func (s *session) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	if s.cfg.Provisioner.Reprovisioned(s.node) {
+		span.Sleep(ctx, s.lease.Since.Add(reprovisionWait).Sub(s.cfg.Now()))
+	}
 	for {
 		select {
 		case s.slots <- struct{}{}:
@@ -148,6 +151,9 @@ func (s *session) exchange(ctx context.Context) error {
 	return s.restart(ctx, enrolled)
 }
 
+// reprovisionWait is how long a server that is provisioned again must be the only one with its name.
+const reprovisionWait = 30 * time.Second
+
 type inventory struct {
 	Facts   json.RawMessage `json:"facts"`
 	Version string          `json:"version"`
@@ -173,7 +179,10 @@ func (s *session) inventory(ctx context.Context) (*inventory, error) {
 
 // ensureKey asks the server for a key unless the present one may have a certificate.
 func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
-	edge := &provisioner.Edge{Complete: s.complete}
+	edge := &provisioner.Edge{
+		Complete: s.complete,
+		Settled:  s.cfg.Now().Sub(s.lease.Since) >= reprovisionWait,
+	}
 	if known, err := s.keyOf(s.lease, edge); err == nil && known != "" {
 		live, err := s.cfg.Provisioner.HasKey(ctx, s.node, known)
 		if err != nil || live {

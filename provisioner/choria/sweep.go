@@ -102,4 +102,5 @@ func (g *Gateway) back(ctx context.Context, id wire.Identity) error {
 	return g.cfg.Leases.DropLease(ctx, id, at)
 }
 
-func (g *Gateway) followsFleet() bool { return false }
+// followsFleet reports whether events of the fleet say which servers are back.
+func (g *Gateway) followsFleet() bool { return g.fleet.Load() != nil }

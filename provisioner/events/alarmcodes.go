@@ -31,13 +31,16 @@ const AlarmPendingFull wire.Code = "pending_full"
 // AlarmNotBack means that Choria servers have their configuration and did not come back to their fleet.
 const AlarmNotBack wire.Code = "not_back"
 
+// AlarmContested means that two machines showed the name of a Choria server that was to be provisioned again.
+const AlarmContested wire.Code = "contested"
+
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, AlarmPendingFull,
-	AlarmNotBack, wire.CodePaused,
+	AlarmNotBack, AlarmContested, wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -54,6 +57,8 @@ var alarmRemedies = map[wire.Code]string{
 		"entry",
 	AlarmNodesFaulty: "`muster node list --faulty --sort expires -o wide` shows nodes and causes; " +
 		"`muster-server doctor` on the machine shows what to do",
+	AlarmContested: "find the other machine by the addresses in the node's history; it has the provisioning token: sign " +
+		"another and revoke this one; then grant the name to the key of the right machine",
 	AlarmNotBack: "look at the log of each server: its certificate or its settings do not let it into the fleet; correct " +
 		"the policy before more servers get the same",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +

@@ -45,7 +45,11 @@ type NodeCommand struct {
 	provisioner.Precondition
 	ID    string      `json:"id,omitempty"`    // identifies a repeated command
 	Token wire.Secret `json:"token,omitempty"` // text of the node's token, if the node enrolled with another one
-	Why   string      `json:"why,omitempty"`
+
+	// Secret is the shared secret of a Choria server's token.
+	Secret wire.Secret `json:"secret,omitempty"`
+
+	Why string `json:"why,omitempty"`
 }
 
 func identity(r *http.Request) (wire.Identity, error) {
@@ -85,7 +89,7 @@ func orderRoutes(s *Server) {
 	for _, verb := range wire.Verbs {
 		changeNode(s, string(verb),
 			func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
-				o := operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Precondition}
+				o := operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Secret: q.Secret, Seen: q.Precondition}
 				return nodes.Command(ctx, id, o, c)
 			})
 	}

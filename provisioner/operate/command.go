@@ -34,6 +34,9 @@ type CommandOrder struct {
 	// Token is the text of the node's token; empty: the key on record.
 	Token wire.Secret
 
+	// Secret is the shared secret of the token of a Choria server. It is stored nowhere.
+	Secret wire.Secret
+
 	Seen provisioner.Precondition
 }
 
@@ -65,12 +68,17 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	if o.ID == "" {
 		o.ID = wire.NewID()
 	}
-	key, err := n.commandKey(ctx, id, o)
+	record, key, err := n.commandKey(ctx, id, o)
 	if err != nil {
 		return nil, err
 	}
 	e := n.event(events.Commanded, c)
-	accepted, err := n.command(ctx, wire.Command{ID: o.ID, Identity: string(id), Verb: o.Verb}, key)
+	var accepted *wire.CommandAccepted
+	if record.Protocol == provisioner.ProtocolChoria {
+		accepted, err = n.commandChoria(ctx, record, o, c)
+	} else {
+		accepted, err = n.command(ctx, wire.Command{ID: o.ID, Identity: string(id), Verb: o.Verb}, key)
+	}
 	if err != nil && !errors.Is(err, ErrNodeSilent) {
 		return nil, err
 	}
@@ -87,7 +95,7 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	return &Obeyed{ID: o.ID, Repeated: accepted.Repeated}, nil
 }
 
-func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder) ([]byte, error) {
+func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder) (*provisioner.Record, []byte, error) {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
 		err = o.Seen.Check(record, at)
@@ -96,20 +104,20 @@ func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder
 		err = n.commandable(record, o)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	key := record.CommandKey
 	if o.Token != "" {
 		token, err := n.cfg.Signers.VerifyFrom(string(o.Token), nil)
 		if err != nil {
-			return nil, fmt.Errorf("token: %w", wrong(err))
+			return nil, nil, fmt.Errorf("token: %w", wrong(err))
 		}
 		key = provisioner.CommandKey(token, id)
 	}
 	if len(key) == 0 {
-		return nil, ErrNoCommandKey
+		return nil, nil, ErrNoCommandKey
 	}
-	return key, nil
+	return record, key, nil
 }
 
 // commandable refuses to re-enroll a node whose token would not let it in again.

@@ -25,6 +25,7 @@ type Nodes struct {
 	*base
 
 	command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
+	choria  ChoriaFleet // nil without a gateway
 }
 
 // How long a grant can be used.

@@ -29,6 +29,9 @@ type Config struct {
 	// Command sends a command to its node, authenticated by key; see [Nodes.Command] for its errors. Nil: no node can
 	// be reached.
 	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
+
+	// Choria is nil without a gateway for Choria servers.
+	Choria ChoriaFleet
 }
 
 // Orders groups the orders by subject. It is safe for concurrent use.
@@ -60,7 +63,7 @@ func New(cfg Config) *Orders {
 		}
 	}
 	return &Orders{
-		Nodes:     &Nodes{base: b, command: cfg.Command},
+		Nodes:     &Nodes{base: b, command: cfg.Command, choria: cfg.Choria},
 		Keys:      &Keys{base: b},
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},

@@ -16,8 +16,12 @@ type Grant struct {
 	At        time.Time     `json:"at"`
 	Owned     time.Time     `json:"owned,omitzero"` // [provisioner.Record.OwnedSince] when it was given
 	ExpiresAt time.Time     `json:"expires_at"`
-	By        string        `json:"by,omitempty"` // operator
-	Why       string        `json:"why,omitempty"`
+
+	// Reprovision: an order to provision a Choria server again gave it, for a server that was the only one with its name.
+	Reprovision bool `json:"reprovision,omitempty"`
+
+	By  string `json:"by,omitempty"` // operator
+	Why string `json:"why,omitempty"`
 }
 
 // LogKey is the grant's key in the log.

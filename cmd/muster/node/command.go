@@ -12,6 +12,8 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/inputfile"
+	"muster/internal/keyfile"
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -22,7 +24,8 @@ const commandHelp = `
 
 The node verifies the command with the shared secret of its token, and carries it
 out once, however often it is sent. If the node now has another token than at its
-enrollment, give that token with --token-file.
+enrollment, give that token with --token-file. A Choria server wants the shared
+secret of its token, from --secret-file.
 
 With --wait, a node is done when it %s, and has
 failed after --timeout, or if it is refused. So --concurrency and --max-failures keep
@@ -33,6 +36,7 @@ type command struct {
 	order
 	does, after string // descriptions of the node: at once, and after --wait
 	token       string
+	secretFile  string
 	wait        bool
 	waitFor     time.Duration
 	waitForSet  bool
@@ -73,6 +77,7 @@ func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, 
 	cli.Flag(c, "wait").BoolVar(&v.wait)
 	cli.Duration(cli.Flag(c, "timeout").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, span.Year)
 	cli.Flag(c, "token-file").StringVar(&v.token)
+	cli.Flag(c, "secret-file").StringVar(&v.secretFile)
 	v.addFlags(c, all)
 	all.Check(c, func() error {
 		if v.waitForSet && !v.wait {
@@ -88,12 +93,23 @@ func (v *command) run(ctx context.Context) error {
 	if err != nil {
 		return verb.Flag("token-file", err)
 	}
+	var secret []byte
+	if v.secretFile != "" {
+		if secret, err = keyfile.ReadLine(v.secretFile, inputfile.Typed); err != nil {
+			return verb.Flag("secret-file", err)
+		}
+	}
 	client, err := v.Client()
 	if err != nil {
 		return err
 	}
 	send := func(ctx context.Context, w *targets, t target) error {
-		return send(ctx, client, pathOf(t.Node, "/"+v.verb), httpapi.NodeCommand{ID: w.ID, Token: token, Why: v.Why})
+		return send(ctx, client, pathOf(t.Node, "/"+v.verb), httpapi.NodeCommand{
+			ID:     w.ID,
+			Token:  token,
+			Secret: wire.Secret(secret),
+			Why:    v.Why,
+		})
 	}
 	if !v.wait || v.dryRun {
 		return v.order.run(ctx, send, func() string { return v.does })

@@ -35,9 +35,8 @@ type clientClaims struct {
 	ID          string `json:"jti"`
 	Expires     int64  `json:"exp"`
 	Permissions struct {
-		Provisioner bool `json:"provisioner"`
-		OrgAdmin    bool `json:"org_admin"`
-		Fleet       bool `json:"fleet_management"`
+		OrgAdmin bool `json:"org_admin"`
+		Fleet    bool `json:"fleet_management"`
 	} `json:"permissions"`
 }
 
@@ -86,9 +85,9 @@ func (c *Client) CheckIssuer() error {
 		return fmt.Errorf("%w: no chain issuer: make it with `choria jwt client … --issuer`", ErrClient)
 	case !ed25519.Verify(key, []byte(c.claims.ID+"."+c.claims.PublicKey), signature):
 		return fmt.Errorf("%w: the organization did not sign its chain of trust", ErrClient)
-	case !p.Provisioner || p.OrgAdmin || p.Fleet:
-		return fmt.Errorf("%w: want an issuer that provisions servers and does nothing else: `choria jwt client … "+
-			"--issuer --server-provisioner --no-fleet-management`", ErrClient)
+	case p.OrgAdmin || p.Fleet: // --server-provisioner adds the permission to manage the fleet
+		return fmt.Errorf("%w: the issuer may also manage the fleet: make one with `choria jwt client … --issuer`, "+
+			"without --server-provisioner and --org-admin", ErrClient)
 	}
 	return nil
 }

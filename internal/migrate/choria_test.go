@@ -2,9 +2,12 @@ package migrate_test
 
 import (
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -75,8 +78,12 @@ func TestSetupOfAPlanIsValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, _, _ := strings.Cut(string(b), "\n# Gateway for nodes") // until this tree has the gateway
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			if _, err := daemon.ReadConfig(path); err == nil || strings.Contains(err.Error(), "\n") ||
+				!strings.HasSuffix(err.Error(), "choria.brokers: missing") {
+				t.Errorf("with brokers to do: %v", err)
+			}
+			b = []byte(strings.Replace(string(b), "# brokers: [nats", "brokers: [nats", 1))
+			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			cfg, err := daemon.ReadConfig(path)
@@ -165,12 +172,48 @@ func TestEverySettingIsAnswered(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheOrganizationIsNotTakenOver: server JWTs come from a chain issuer.
-func TestKeyOfTheOrganizationIsNotTakenOver(t *testing.T) {
+// TestIssuerIsJudgedAsTheGatewayDoes: server JWTs come from a chain issuer without permissions in the fleet.
+func TestIssuerIsJudgedAsTheGatewayDoes(t *testing.T) {
 	t.Parallel()
-	p := plan(t, "features: {ed25519: true}\njwt_signing_key: /etc/choria/org.seed\n")
-	if got := setting(t, p, "jwt_signing_key"); got.Result != migrate.Todo || p.Choria.IssuerSeed != "" {
-		t.Errorf("%+v, seed %q", got, p.Choria.IssuerSeed)
+	_, organization, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, issuer, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	token := func(permissions string) string {
+		key := hex.EncodeToString(public)
+		claims := fmt.Sprintf(`{"purpose":"choria_client_id","public_key":%q,"jti":"1","iss":"I-%x","tcs":"%x","permissions":%s}`,
+			key, organization.Public(), ed25519.Sign(organization, []byte("1."+key)), permissions)
+		return write("issuer.jwt", "e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".e30")
+	}
+	seed := write("issuer.seed", hex.EncodeToString(issuer.Seed()))
+	for name, test := range map[string]struct {
+		seed, token string
+		want        migrate.Result
+	}{
+		"chain issuer":           {seed, token(`{}`), migrate.Kept},
+		"manager of the fleet":   {seed, token(`{"fleet_management":true,"provisioner":true}`), migrate.Todo},
+		"another key":            {write("other.seed", strings.Repeat("0", 64)), token(`{}`), migrate.Todo},
+		"the organization's key": {seed, "", migrate.Todo},
+		"no token":               {seed, "missing.jwt", migrate.Todo},
+	} {
+		p := plan(t, fmt.Sprintf("features: {ed25519: true}\njwt_signing_key: %s\njwt_signing_token: %q\n", test.seed, test.token))
+		if got := setting(t, p, "jwt_signing_token"); got.Result != test.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if (p.Choria.IssuerSeed == "") != (test.token == "") {
+			t.Errorf("%s: the seed is %q", name, p.Choria.IssuerSeed)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -12,6 +11,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
+	"muster/internal/keyfile"
 	"muster/internal/setup"
 	"muster/jwt"
 )
@@ -56,7 +56,8 @@ func Choria(path string) (*Plan, error) {
 	p.signer(f.VerifyCert)
 	p.names(f.CertDenyList)
 	p.add("", 0, Todo, "choria.brokers", "the fleet's brokers: plugin.choria.middleware_hosts of choria.cfg")
-	p.add("", 0, Todo, "choria.fleet", "a client's credentials, for muster node reprovision")
+	p.add("", 0, Todo, "choria.ca", "the authority of these brokers: plugin.security.file.ca of choria.cfg")
+	p.add("", 0, Todo, "certificates.lifetime", "up to 365d, not 30d: Choria's server does not renew")
 	p.issuer(&f)
 	_, err = jwt.ParseSite(f.Site.Value)
 	if p.judge("site", f.Site.Line, "site", "tokens for another site are refused", err) {
@@ -171,8 +172,16 @@ func (p *Plan) issuer(f *choriaFile) {
 		return
 	}
 	const readable = "muster's user must be able to read it"
-	_, err := os.Stat(key.Value)
-	p.judge("jwt_signing_key", key.Line, "choria.issuer.seed", readable, err)
-	_, err = os.Stat(chain.Value)
+	seed, err := keyfile.ReadLine(key.Value, inputfile.Configured)
+	if p.judge("jwt_signing_key", key.Line, "choria.issuer.seed", readable, err) {
+		var text []byte
+		var client *jwt.Client
+		if text, err = keyfile.ReadLine(chain.Value, inputfile.Configured); err == nil {
+			client, err = jwt.ParseClient(string(text), string(seed))
+		}
+		if err == nil {
+			err = client.CheckIssuer()
+		}
+	}
 	p.judge("jwt_signing_token", chain.Line, "choria.issuer.token", readable, err)
 }

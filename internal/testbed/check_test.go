@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,35 +151,41 @@ func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner
 	}
 }
 
-// Each rule of Check is broken on a fleet without other faults.
+// Each rule of Check is broken for nodes and a token of its own. The finding must name one of them.
 func TestCheckFindsEachViolation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	const web1, web2 = "web1.example.net", "web2.example.net"
 	node := func(name string) ca.Request { return ca.Request{Role: wire.RoleNode, Name: name} }
-	offer := func(t *testing.T, f *Fleet, n *simnode.Node, r ca.Request) {
-		i := issue(t, f, n.Key, r)
-		put(t, f, web1, func(record *provisioner.Record) {
+	offer := func(t *testing.T, f *Fleet, key crypto.Signer, name string, r ca.Request) {
+		i := issue(t, f, key, r)
+		put(t, f, name, func(record *provisioner.Record) {
 			record.Next, record.Lineage = i, append(record.Lineage, i.KeyHash)
 		})
 	}
+	newKey := func(f *Fleet) crypto.Signer { return f.Node("key.example.net").Key }
+	type fixture struct {
+		*Fleet
+		n     *simnode.Node // provisioned
+		name  string        // of n
+		other string        // a name without a record
+		token jwt.TokenID   // limited to one use, of which none is claimed
+	}
 	tests := map[string]struct {
-		do   func(t *testing.T, f *Fleet, n *simnode.Node) // n is web1, provisioned
+		do   func(t *testing.T, f fixture)
 		want string
 	}{
-		"nothing": {func(*testing.T, *Fleet, *simnode.Node) {}, ""},
-		"a state that may not follow": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) {
+		"a state that may not follow": {func(t *testing.T, f fixture) {
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) {
 				r.State, r.Next, r.Current = provisioner.StateEnrolled, r.Current, nil
 			})
 		}, "enrolled follows provisioned"},
-		"a first state that is not the first": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web2, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+		"a first state that is not the first": {func(t *testing.T, f fixture) {
+			put(t, f.Fleet, f.other, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
 		}, "revoked follows none"},
-		"an attempt that wrote twice": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			r, after, err := f.Daemon().Store().Record(f.Context(), web1)
+		"an attempt that wrote twice": {func(t *testing.T, f fixture) {
+			r, after, err := f.Daemon().Store().Record(f.Context(), wire.Identity(f.name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,176 +193,207 @@ func TestCheckFindsEachViolation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "wrote twice"},
-		"a certificate of two identities": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			first := f.Record(web1)
-			put(t, f, web2, func(r *provisioner.Record) { r.Next, r.Lineage = first.Current, first.Lineage })
-		}, "belongs to " + web1},
-		"a current certificate that was never offered": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, f, f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) { r.Current = i })
+		"a certificate of two identities": {func(t *testing.T, f fixture) {
+			first := f.Record(f.name)
+			put(t, f.Fleet, f.other, func(r *provisioner.Record) {
+				r.Next, r.Lineage = first.Current, first.Lineage
+			})
+		}, "belongs to "},
+		"a current certificate that was never offered": {func(t *testing.T, f fixture) {
+			i := issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Current = i })
 		}, "without having been offered"},
-		"two live certificates of one key": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			offer(t, f, n, node(web1))
+		"two live certificates of one key": {func(t *testing.T, f fixture) {
+			offer(t, f.Fleet, f.n.Key, f.name, node(f.name))
 		}, "two live certificates"},
-		"a certificate for another name": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			offer(t, f, f.Node(web1), node(web2))
+		"a certificate for another name": {func(t *testing.T, f fixture) {
+			offer(t, f.Fleet, newKey(f.Fleet), f.name, node(f.other))
 		}, "is of node"},
-		"a certificate of a broker": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			offer(t, f, f.Node(web1), ca.Request{Role: wire.RoleBroker, Name: web1, DNSNames: []string{web1}})
+		"a certificate of a broker": {func(t *testing.T, f fixture) {
+			offer(t, f.Fleet, newKey(f.Fleet), f.name,
+				ca.Request{Role: wire.RoleBroker, Name: f.name, DNSNames: []string{f.name}})
 		}, "is of broker"},
-		"a certificate with one more name": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			r := node(web1)
+		"a certificate with one more name": {func(t *testing.T, f fixture) {
+			r := node(f.name)
 			r.DNSNames = []string{"db1.example.net"}
-			offer(t, f, f.Node(web1), r)
+			offer(t, f.Fleet, newKey(f.Fleet), f.name, r)
 		}, "db1.example.net"},
-		"a certificate for servers too": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			r := node(web1)
+		"a certificate for servers too": {func(t *testing.T, f fixture) {
+			r := node(f.name)
 			r.ServerAuth = true
-			offer(t, f, f.Node(web1), r)
+			offer(t, f.Fleet, newKey(f.Fleet), f.name, r)
 		}, "usages"},
-		"a certificate that does not belong to the key": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, f, f.Node(web1).Key, node(web1))
+		"a certificate that does not belong to the key": {func(t *testing.T, f fixture) {
+			i := issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
 			i.KeyHash = strings.Repeat("0", len(i.KeyHash))
-			put(t, f, web1, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
 		}, "does not fit its record"},
-		"an offer to a key outside the lineage": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, f, f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) { r.Next = i })
+		"an offer to a key outside the lineage": {func(t *testing.T, f fixture) {
+			i := issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Next = i })
 		}, "does not fit its record"},
-		"a certificate of another authority": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, New(t, Options{}), f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
+		"a certificate of another authority": {func(t *testing.T, f fixture) {
+			i := issue(t, New(t, Options{}), newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
 		}, "unknown authority"},
-		"a certificate that cost no use": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			token := f.TokenID(f.Token(Limited(1)))
-			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
+		"a certificate that cost no use": {func(t *testing.T, f fixture) {
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Token = f.token })
 		}, "holds no use"},
-		"a certificate whose use was given back": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			token := f.TokenID(f.Token(Limited(1)))
-			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
-			claim(t, f, token, 1, n)
-			releaseAll(t, f, token, n)
+		"a certificate whose use was given back": {func(t *testing.T, f fixture) {
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Token = f.token })
+			claim(t, f.Fleet, f.token, 1, f.n)
+			releaseAll(t, f.Fleet, f.token, f.n)
 		}, "holds no use"},
-		"more uses than there are": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			claim(t, f, f.TokenID(f.Token(Limited(1))), 1, n, f.Node(web2))
+		"more uses than there are": {func(t *testing.T, f fixture) {
+			claim(t, f.Fleet, f.token, 1, f.n, f.Node(f.other))
 		}, "2 uses are held, the limit is 1"},
-		"more uses than there are, of a token that the log describes": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			claim(t, f, "00112233445566778899aabbccddeeff", 1, n, f.Node(web2))
+		"more uses than there are, of a token that only the log describes": {func(t *testing.T, f fixture) {
+			f.tokens.mu.Lock()
+			delete(f.limited, f.token)
+			f.tokens.mu.Unlock()
+			claim(t, f.Fleet, f.token, 1, f.n, f.Node(f.other))
 		}, "2 uses are held, the limit is 1"},
-		"more certificates than uses": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			token := f.TokenID(f.Token(Limited(1)))
-			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
-			claim(t, f, token, 1, n)
-			releaseAll(t, f, token, n)
-			other := f.Node(web2)
+		"more certificates than uses": {func(t *testing.T, f fixture) {
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) { r.Token = f.token })
+			claim(t, f.Fleet, f.token, 1, f.n)
+			releaseAll(t, f.Fleet, f.token, f.n)
+			other := f.Node(f.other)
 			f.Apply(other, f.Enroll(other))
-			claim(t, f, token, 0, other)
-			put(t, f, web2, func(r *provisioner.Record) { r.Token = token })
+			claim(t, f.Fleet, f.token, 0, other)
+			put(t, f.Fleet, f.other, func(r *provisioner.Record) { r.Token = f.token })
 		}, "2 keys have certificates, the limit is 1"},
-		"a use of one attempt claimed twice": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			claim(t, f, f.TokenID(f.Token(Limited(1))), 1, n, n)
+		"a use of one attempt claimed twice": {func(t *testing.T, f fixture) {
+			claim(t, f.Fleet, f.token, 1, f.n, f.n)
 		}, "claims twice"},
-		"a renewal that changes the token": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, f, f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) {
+		"a renewal that changes the token": {func(t *testing.T, f fixture) {
+			i := issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) {
 				r.Next, r.Lineage, r.Decision.Reason, r.Token = i, append(r.Lineage, i.KeyHash),
 					provisioner.ReasonRenew, "another"
 			})
 		}, "changes the token"},
-		"a renewal that forgets the token's terms": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i := issue(t, f, f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) {
+		"a renewal that forgets the token's terms": {func(t *testing.T, f fixture) {
+			i := issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) {
 				r.Next, r.Lineage, r.Decision.Reason, r.Terms = i, append(r.Lineage, i.KeyHash),
 					provisioner.ReasonRenew, nil
 			})
 		}, "changes the token"},
-		"a renewal that strands the node": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			i, other := issue(t, f, f.Node(web1).Key, node(web1)), issue(t, f, f.Node(web1).Key, node(web1))
-			put(t, f, web1, func(r *provisioner.Record) {
+		"a renewal that strands the node": {func(t *testing.T, f fixture) {
+			i, other := issue(t, f.Fleet, newKey(f.Fleet), node(f.name)),
+				issue(t, f.Fleet, newKey(f.Fleet), node(f.name))
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) {
 				r.Current, r.Next, r.Lineage, r.Decision.Reason = other, i,
 					append(r.Lineage, i.KeyHash, other.KeyHash), provisioner.ReasonRenew
 			})
 		}, "leaves no certificate that was live"},
-		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(events.Event{Type: events.Enrolled, Node: web1, Serial: "1"})
+		"an event of a certificate that is nowhere": {func(_ *testing.T, f fixture) {
+			f.emit(events.Event{Type: events.Enrolled, Node: f.name, Serial: "1"})
 		}, "is not on the node's record"},
-		"an event of another's certificate": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(events.Event{Type: events.Enrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
+		"an event of another's certificate": {func(_ *testing.T, f fixture) {
+			f.emit(events.Event{Type: events.Enrolled, Node: f.other, Serial: f.Record(f.name).Current.Serial})
 		}, "is not on the node's record"},
-		"a plain request with a token that is to be sealed": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.Enroll(f.SealedNode(web2))
-			e := f.Events()[len(f.Events())-1]
-			e.Sealed = false
-			f.emit(e)
+		"a plain request with a token that is to be sealed": {func(_ *testing.T, f fixture) {
+			f.Enroll(f.SealedNode(f.other))
+			for _, e := range f.Events() {
+				if e.Node == f.other {
+					e.Sealed = false
+					f.emit(e)
+				}
+			}
 		}, "by an unsealed request"},
-		"a provisioned node without an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			n := f.Node(web2)
-			f.Enroll(n)
-			put(t, f, web2, func(r *provisioner.Record) {
+		"a provisioned node without an event": {func(t *testing.T, f fixture) {
+			f.Enroll(f.Node(f.other))
+			put(t, f.Fleet, f.other, func(r *provisioner.Record) {
 				r.State, r.Current, r.Next = provisioner.StateProvisioned, r.Next, nil
 			})
 		}, "but have no event"},
-		"the shared secret in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.log.logger().Info("oops", "a", Secret)
-		}, "was logged"},
-		"a pushed value in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.log.logger().Info("oops", "a", Setting)
-		}, "was logged"},
-		"a token in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.log.logger().Info("oops", "a", f.Token(nil))
-		}, "was logged"},
-		"a key in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.log.logger().Info("-----BEGIN PRIVATE KEY-----")
-		}, "was logged"},
-		"a fact in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.log.logger().Info("oops", "a", Fact)
-		}, "was logged"},
-		"a token's signature in the log": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			f.log.logger().Info("oops", "a", n.Token[strings.LastIndexByte(n.Token, '.')+1:])
-		}, "signature of token"},
-		"a pushed value in an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(events.Event{Type: events.Refused, Cause: "because of " + Setting})
-		}, "was reported"},
-		"a token in the store's events": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			f.Daemon().Store().Emit(events.Event{Type: events.Attempt, Cause: n.Token})
-		}, "was stored on muster.attempt"},
-		"a pushed value in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) { r.Decision.Notes = []string{Setting} })
-		}, "was stored on muster.node"},
-		"a pushed value in base64 in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) {
-				r.Agent = base64.StdEncoding.EncodeToString([]byte("x" + Setting))
-			})
-		}, "in base64"},
-		"a signer's key in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			b, err := os.ReadFile(filepath.Join(f.Dir, "signer-key.pem"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.log.logger().Info("oops", "a", strings.Split(string(b), "\n")[1])
-		}, "signer-key.pem in base64"},
-		"a revoked node with a certificate that nothing names": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.Revoke(web1)
-			put(t, f, web1, func(r *provisioner.Record) {
+		"a revoked node with a certificate that nothing names": {func(t *testing.T, f fixture) {
+			f.Revoke(f.name)
+			put(t, f.Fleet, f.name, func(r *provisioner.Record) {
 				r.Superseded = []trust.RevokedCertificate{{Serial: "abc", NotAfter: time.Now().Add(time.Hour)}}
 			})
 		}, "no entry names its certificates abc"},
-		"a store that cannot be read": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) { r.Schema = 2 })
-		}, "schema 2"},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := &listener{TB: t}
-			f := New(l, Options{})
-			n := f.Node(web1)
-			f.Apply(n, f.Enroll(n))
-			tt.do(t, f, n)
-			f.Check()
-			heard(t, l, tt.want)
-		})
+	l := &listener{TB: t}
+	f := New(l, Options{})
+	broken := map[string]fixture{}
+	for what, tt := range tests {
+		n := f.Node(fmt.Sprintf("web%d.example.net", len(broken)))
+		f.Apply(n, f.Enroll(n))
+		broken[what] = fixture{
+			Fleet: f,
+			n:     n,
+			name:  n.Identity,
+			other: fmt.Sprintf("other%d.example.net", len(broken)),
+			token: f.TokenID(f.Token(Limited(1))),
+		}
+		tt.do(t, broken[what])
 	}
+	f.Check()
+	for what, tt := range tests {
+		b := broken[what]
+		if !slices.ContainsFunc(l.said, func(said string) bool {
+			return strings.Contains(said, tt.want) && (strings.Contains(said, b.name) ||
+				strings.Contains(said, b.other) || strings.Contains(said, string(b.token)))
+		}) {
+			t.Errorf("%s: Check did not say %q of %s, %s or %s", what, tt.want, b.name, b.other, b.token)
+		}
+	}
+	if t.Failed() {
+		t.Logf("Check said:\n%s", strings.Join(l.said, "\n"))
+	}
+}
+
+// Each place is made to hold a secret of its own.
+func TestCheckFindsEachLeak(t *testing.T) {
+	t.Parallel()
+	l := &listener{TB: t}
+	f := New(l, Options{})
+	n := f.Node(a1)
+	f.Apply(n, f.Enroll(n))
+	signature := n.Token[strings.LastIndexByte(n.Token, '.')+1:]
+	key, err := os.ReadFile(filepath.Join(f.Dir, "signer-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{
+		Secret, Setting, Fact, f.Token(nil), "-----BEGIN PRIVATE KEY-----", signature, strings.Split(string(key), "\n")[1],
+	} {
+		f.log.logger().Info("oops", "a", secret)
+	}
+	f.emit(events.Event{Type: events.Refused, Cause: "because of " + Setting})
+	f.Daemon().Store().Emit(events.Event{Type: events.Attempt, Cause: n.Token})
+	put(t, f, a1, func(r *provisioner.Record) {
+		r.Decision.Notes = []string{Setting}
+		r.Agent = base64.StdEncoding.EncodeToString([]byte("x" + Setting))
+	})
+	f.Check()
+	for _, want := range []string{
+		"Check: the shared secret was logged",
+		"Check: a pushed value was logged",
+		"Check: a fact was logged",
+		"Check: a token was logged",
+		"Check: a private key was logged",
+		"Check: the signature of token 0 was logged",
+		"signer-key.pem in base64",
+		"Check: a pushed value was reported",
+		"Check: a token was stored on muster.attempt",
+		"Check: a pushed value was stored on muster.node",
+		"Check: a pushed value in base64 (2) was stored on muster.node",
+	} {
+		heard(t, l, want)
+	}
+}
+
+func TestCheckFindsAStoreThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	l := &listener{TB: t}
+	f := New(l, Options{})
+	f.Enroll(f.Node(a1))
+	put(t, f, a1, func(r *provisioner.Record) { r.Schema = 2 })
+	f.Check()
+	heard(t, l, "schema 2")
 }
 
 // heard expects want in a finding of Check, or no finding if want is empty.

@@ -32,7 +32,7 @@ func (c *checker) revocations() {
 		within = patience
 	}
 	deadline := time.Now().Add(within)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		wrong := c.revocationsWrong()

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	_ = os.RemoveAll(work)
 }
 
-// programs builds the programs once for all tests, as `make build` does, and returns their directory.
-var programs = sync.OnceValues(func() (string, error) { return work, testproc.Build(work, "-trimpath") })
+// programs builds the programs once for all tests, and returns their directory.
+var programs = sync.OnceValues(func() (string, error) { return work, testproc.Build(work) })
 
 // program returns the path of a program.
 func program(t testing.TB, name string) string {

@@ -8,7 +8,7 @@ import (
 )
 
 // Build builds muster and muster-server into dir. It uses the race detector if the test does, so that dependencies are
-// compiled already; flags such as -trimpath replace that.
+// compiled already; flags replace that, and with -trimpath all would be compiled once more.
 func Build(dir string, flags ...string) error {
 	if info, ok := debug.ReadBuildInfo(); ok && len(flags) == 0 &&
 		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -47,7 +47,7 @@ ci: deps npm bin/tools/nfpm ## all tests: also clusters, processes, disks, netwo
 browser: deps npm ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	$(NORACE) -count=1 -timeout 10m ./internal/browsertest
 
-# Without the race detector: nearly all that they test runs in other processes.
+# Without the race detector: nearly all that they test runs in other processes. They and fuzz-short share compiled packages.
 NORACE = MUSTER_CI=1 MUSTER_SCREENSHOTS='$(CURDIR)/screenshots' $(GO) test -shuffle=on -vet=off
 
 npm:
@@ -70,7 +70,7 @@ fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
 	.ci/fuzz
 
 fuzz-short: ## each fuzz target for 3 s, as CI does
-	FUZZTIME=3s .ci/fuzz
+	FUZZTIME=3s FUZZOURS=1 .ci/fuzz
 
 vuln: ## known vulnerabilities in what we link
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...

@@ -8,7 +8,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
 # The linter, which runs before, has all of go vet in it. The packages that take longest come first, or the end would wait
 # for them.
 TEST      = $(GO) test -race -shuffle=on -vet=off
-PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos -e /internal/attacks)
+PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos -e /internal/attacks -e /deploy/windows)
 
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20

@@ -32,9 +32,23 @@ func TestAFleetThatStays(t *testing.T) {
 	if err := json.NewDecoder(strings.NewReader(stay.output())).Decode(&p); err != nil {
 		t.Fatalf("%v: %s", err, stay.output())
 	}
-	parts := map[string]demo.Part{}
+	parts, nodes := map[string]demo.Part{}, 0
 	for _, part := range p.Parts {
 		parts[part.Name] = part
+		nodes += part.Nodes
+		if part.Nodes < 1 {
+			t.Errorf("no node is %s", part.Name)
+		}
+	}
+	if nodes != 20 {
+		t.Errorf("%d nodes, want 20", nodes)
+	}
+	for _, o := range p.Operators {
+		for _, name := range []string{o.Credential, o.TokenFile} {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", name, info, err)
+			}
+		}
 	}
 	as := func(who string) []string {
 		for _, o := range p.Operators {

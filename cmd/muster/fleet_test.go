@@ -112,6 +112,9 @@ func TestDemoCommand(t *testing.T) {
 		node := filepath.Join(dir, "kept/nodes", fmt.Sprintf("node%04d.demo.muster", i+1))
 		openssl(t, node, "verify", "-x509_strict", "-CAfile", "ca.pem", "-untrusted", "certificate.pem", "certificate.pem")
 	}
+	if log, err := os.ReadFile(filepath.Join(dir, "kept/agents.log")); err != nil || len(log) == 0 {
+		t.Errorf("agents.log: %d bytes, %v", len(log), err)
+	}
 	table := muster(t, dir, "demo", "--nodes", "2")
 	if !regexp.MustCompile(`(?m)^provisioned +2 of 2 nodes, in the fleet over mutual TLS$`).MatchString(table) || strings.Contains(table, "\x1b") {
 		t.Errorf("table:\n%s", table)

@@ -24,7 +24,7 @@ const (
 )
 
 // ChoriaConnection is the longest connection of a Choria server. A server that still waits reconnects within 20 s.
-const ChoriaConnection = 3 * time.Minute
+const ChoriaConnection = 2 * time.Minute
 
 // maxChoriaPayload is for replies with facts: a server drops a larger one.
 const maxChoriaPayload = 1 << 20

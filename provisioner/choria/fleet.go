@@ -208,6 +208,8 @@ func (g *Gateway) contested(ctx context.Context, id wire.Identity) {
 		g.cfg.Log.ErrorContext(ctx, "grant of a contested name not voided", "node", id, "err", err)
 	}
 	if voided {
+		now := g.cfg.Now()
+		g.contestedAt.Store(&now)
 		g.cfg.Alarms.Raise(ctx, events.AlarmContested, fmt.Errorf("%s was to be provisioned again, and two machines "+
 			"showed its name", id))
 	}

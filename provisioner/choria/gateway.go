@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -26,6 +28,9 @@ const (
 	// maxExchanges bounds the exchanges in progress. Most of an exchange waits for the server, which makes an RSA key in
 	// 40 to 550 ms.
 	maxExchanges = 256
+
+	// shareWait is the time between two looks whether there is room for an exchange.
+	shareWait = 50 * time.Millisecond
 
 	// maxWaiting bounds the admitted servers that wait for an exchange. It is more than the account's connections.
 	maxWaiting = 8192
@@ -68,7 +73,7 @@ type Gateway struct {
 	cfg      Config
 	id       string // of this process in reply subjects
 	admitted chan *session
-	slots    chan struct{}
+	share    *limit.Shares[netip.Prefix] // of maxExchanges, by address
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu: by user
@@ -76,6 +81,8 @@ type Gateway struct {
 	returned map[string]string   // guarded by mu: settings of the server that came back last
 
 	fleet atomic.Pointer[nats.Conn] // nil without one
+
+	contestedAt atomic.Pointer[time.Time] // of the newest contested name, nil without one
 }
 
 // New returns a Gateway. It starts nothing.
@@ -85,7 +92,7 @@ func New(cfg Config) *Gateway {
 		cfg:      cfg,
 		id:       wire.NewID(),
 		admitted: make(chan *session, maxWaiting),
-		slots:    make(chan struct{}, maxExchanges),
+		share:    limit.NewShares[netip.Prefix](maxExchanges),
 		sessions: make(map[string]*session),
 		calls:    make(map[string]*call),
 	}

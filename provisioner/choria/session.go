@@ -60,17 +60,19 @@ func (s *session) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if s.cfg.Provisioner.Reprovisioned(s.node) {
-		span.Sleep(ctx, s.lease.Since.Add(reprovisionWait).Sub(s.cfg.Now()))
-	}
-	for {
-		select {
-		case s.slots <- struct{}{}:
-		case <-ctx.Done():
+	for s.cfg.Provisioner.Reprovisioned(s.node) && !s.settled() {
+		if !span.Sleep(ctx, time.Second) {
 			return
 		}
+	}
+	for {
+		for !s.share.Acquire(s.source.Key(), 1) {
+			if !span.Sleep(ctx, shareWait) {
+				return
+			}
+		}
 		again := s.attempt(ctx)
-		<-s.slots
+		s.share.Release(s.source.Key(), 1)
 		if again == 0 || !span.Sleep(ctx, again) {
 			return
 		}
@@ -154,6 +156,8 @@ func (s *session) exchange(ctx context.Context) error {
 // reprovisionWait is how long a server that is provisioned again must be the only one with its name.
 const reprovisionWait = 30 * time.Second
 
+func (s *session) settled() bool { return s.cfg.Now().Sub(s.lease.Since) >= reprovisionWait }
+
 type inventory struct {
 	Facts   json.RawMessage `json:"facts"`
 	Version string          `json:"version"`
@@ -181,7 +185,7 @@ func (s *session) inventory(ctx context.Context) (*inventory, error) {
 func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 	edge := &provisioner.Edge{
 		Complete: s.complete,
-		Settled:  s.cfg.Now().Sub(s.lease.Since) >= reprovisionWait,
+		Settled:  s.settled(),
 	}
 	if known, err := s.keyOf(s.lease, edge); err == nil && known != "" {
 		live, err := s.cfg.Provisioner.HasKey(ctx, s.node, known)

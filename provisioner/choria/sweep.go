@@ -19,11 +19,17 @@ import (
 // needs a grant.
 const forgetAfter = 30 * 24 * time.Hour
 
+// contestedFor is how long the alarm about a contested name stands; the event stays.
+const contestedFor = 24 * time.Hour
+
 // maxNamed bounds the servers that the alarm names.
 const maxNamed = 5
 
 // sweep ends the leases that are of no more use, and raises the alarm about servers that did not come back.
 func (g *Gateway) sweep(ctx context.Context) {
+	if at := g.contestedAt.Load(); at != nil && g.cfg.Now().Sub(*at) > contestedFor {
+		g.cfg.Alarms.Clear(ctx, events.AlarmContested)
+	}
 	var lost []string
 	err := g.cfg.Leases.Leases(ctx, func(l *provisioner.Lease, at trust.Revision) error {
 		age := g.cfg.Now().Sub(cmp.Or(l.Restarted, l.Since))

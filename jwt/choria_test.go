@@ -25,7 +25,7 @@ func client(t *testing.T, organization, key ed25519.PrivateKey, edit func(map[st
 		"purpose": "choria_client_id", "callerid": "choria=gateway", "ou": "choria", "public_key": public, "jti": id,
 		"iss": "I-" + hex.EncodeToString(organization.Public().(ed25519.PublicKey)),
 		"tcs": hex.EncodeToString(ed25519.Sign(organization, []byte(id+"."+public))),
-		"exp": time.Now().Add(time.Hour).Unix(), "permissions": map[string]bool{"provisioner": true, "fleet_management": true},
+		"exp": time.Now().Add(time.Hour).Unix(), "permissions": map[string]bool{},
 	}
 	if edit != nil {
 		edit(claims)
@@ -137,10 +137,12 @@ func TestUnusableIssuersAreRefused(t *testing.T) {
 		"another key":           {func(c map[string]any) { c["public_key"] = strings.Repeat("00", 32) }, "another key"},
 		"no issuer":             {func(c map[string]any) { delete(c, "tcs") }, "no chain issuer"},
 		"a chain of another id": {func(c map[string]any) { c["jti"] = "x" }, "did not sign"},
-		"may provision nothing": {func(c map[string]any) { c["permissions"] = map[string]bool{} }, "provisions servers"},
+		"may manage the fleet": {func(c map[string]any) {
+			c["permissions"] = map[string]bool{"provisioner": true, "fleet_management": true}
+		}, "may also manage the fleet"},
 		"an organization's admin": {func(c map[string]any) {
-			c["permissions"] = map[string]bool{"provisioner": true, "org_admin": true}
-		}, "administers no organization"},
+			c["permissions"] = map[string]bool{"org_admin": true}
+		}, "may also manage the fleet"},
 	} {
 		c, err := jwt.ParseClient(client(t, organization, key, tt.edit))
 		if err == nil {

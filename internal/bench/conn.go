@@ -46,7 +46,7 @@ type conn struct {
 	net.Conn
 	r     *bufio.Reader
 	inbox string
-	slot  uint64 // number of the last request, at the end of its reply subject
+	slot  uint64 // number of the last request, of its subscription, and at the end of its reply subject
 	out   []byte
 	in    []byte
 }
@@ -132,15 +132,14 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	if err := n.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return nil, err
 	}
-	n.out = n.out[:0]
 	if n.slot > 0 {
 		n.out = fmt.Appendf(n.out, "UNSUB %d\r\n", n.slot)
 	}
 	n.slot++
-	n.out = fmt.Appendf(n.out, "SUB %s%d %d\r\n", n.inbox, n.slot, n.slot)
-	n.out = fmt.Appendf(n.out, "PUB %s %s%d %d\r\n", subject, n.inbox, n.slot, len(payload))
-	n.out = append(append(n.out, payload...), "\r\n"...)
-	if _, err := n.Write(n.out); err != nil {
+	reply := n.inbox + strconv.FormatUint(n.slot, 10)
+	n.subscribe(reply, n.slot)
+	n.publish(subject, reply, payload)
+	if err := n.flush(); err != nil {
 		return nil, err
 	}
 	for {
@@ -151,7 +150,23 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	}
 }
 
-// A message is a reply if slot is not 0. Its payload is valid until the next message.
+// subscribe, publish and flush: the first two take effect when the third writes them.
+func (n *conn) subscribe(subject string, slot uint64) {
+	n.out = fmt.Appendf(n.out, "SUB %s %d\r\n", subject, slot)
+}
+
+func (n *conn) publish(subject, reply string, payload []byte) {
+	n.out = fmt.Appendf(n.out, "PUB %s %s %d\r\n", subject, reply, len(payload))
+	n.out = append(append(n.out, payload...), "\r\n"...)
+}
+
+func (n *conn) flush() error {
+	_, err := n.Write(n.out)
+	n.out = n.out[:0]
+	return err
+}
+
+// A message came for the subscription slot; 0 for all else. Its payload is valid until the next message.
 type message struct {
 	slot    uint64
 	payload []byte
@@ -168,9 +183,18 @@ func (n *conn) message() (message, error) {
 	case "MSG":
 		return n.reply(strings.Fields(string(rest)))
 	case "HMSG":
-		m, err := n.reply(strings.Fields(string(rest)))
-		m.err = errNoResponders
-		return m, err
+		fields := strings.Fields(string(rest))
+		m, err := n.reply(fields)
+		if err != nil {
+			return m, err
+		}
+		header, err := strconv.Atoi(fields[len(fields)-2])
+		if err != nil || header >= len(m.payload) { // only the status
+			m.err = errNoResponders
+			return m, err
+		}
+		m.payload = m.payload[max(0, header):]
+		return m, nil
 	case "PING":
 		_, err := n.Write([]byte("PONG\r\n"))
 		return message{}, err
@@ -193,9 +217,9 @@ func (n *conn) reply(fields []string) (message, error) {
 	if _, err := io.ReadFull(n.r, n.in); err != nil {
 		return message{}, err
 	}
-	slot, err := strconv.ParseUint(strings.TrimPrefix(fields[0], n.inbox), 10, 64)
+	slot, err := strconv.ParseUint(fields[1], 10, 64)
 	if err != nil {
-		return message{}, nil //nolint:nilerr // no reply: a command, which no simulated node obeys
+		return message{}, fmt.Errorf("broker sent a message for subscription %.20q", fields[1])
 	}
 	return message{slot: slot, payload: n.in[:size]}, nil
 }

@@ -77,6 +77,7 @@ func TestBench(t *testing.T) {
 	for name, args := range map[string][]string{
 		"shared, sealed, TLS": {"--sealed", "--tls"},
 		"everything, sealed":  {"--connections", "per-node", "--tls", "--sealed"},
+		"Choria, server JWTs": {"--choria", "--protocol-v2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -222,6 +223,7 @@ func TestBenchCases(t *testing.T) {
 	want := []string{
 		"shared connections", "open loop at 80 % of that rate", "20 records stored", "10 nodes connected", "20 KB of facts", "new TCP connections",
 		"new TCP connections, sealed", "new TLS connections", "new TCP connections, limited token", "the same, two provisioners at a broker",
+		"Choria servers",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("cases %q, want %q", names, want)

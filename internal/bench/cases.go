@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"muster/provisioner/choria"
 )
 
 // The open loop starts nodes at openShare of the measured peak rate for openSpan, but at most maxOpen times the nodes
@@ -13,6 +15,9 @@ const (
 	openSpan  = 30 * time.Second
 	maxOpen   = 3
 )
+
+// maxChoria bounds the Choria servers of the standard case: each needs an RSA key, and the rate is much lower.
+const maxChoria = 10_000
 
 // Cases runs the standard cases, each with its own provisioner and store, and calls each with every result. It returns
 // an error if a node fails.
@@ -37,6 +42,10 @@ func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) e
 		{"new TLS connections", func(c *Config) { c.Connection = Connection{TLS: true} }},
 		{"new TCP connections, limited token", func(c *Config) { c.Connection, c.Token.Uses = Connection{}, c.Nodes }},
 		{"the same, two provisioners at a broker", func(c *Config) { c.Connection, c.Provisioners = Connection{}, 2 }},
+		{"Choria servers", func(c *Config) {
+			c.Choria, c.Connection, c.Waves = choria.V1, Connection{}, []Wave{WaveApplied}
+			c.Nodes = min(cfg.Nodes, maxChoria)
+		}},
 	} {
 		c := base
 		one.set(&c)

@@ -208,7 +208,7 @@ func (f *fleet) verify(ctx context.Context) error {
 		if n.offer == nil {
 			return nil
 		}
-		if err := n.check(f.root); err != nil {
+		if err := f.checkOffer(n); err != nil {
 			f.count.mu.Lock()
 			defer f.count.mu.Unlock()
 			f.count.failed++
@@ -220,6 +220,13 @@ func (f *fleet) verify(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+func (f *fleet) checkOffer(n *node) error {
+	if f.cfg.Choria != 0 {
+		return f.checkConfigured(n)
+	}
+	return n.check(f.root)
 }
 
 // check returns an error unless the offer has the confirmed digest, and its certificate passes the checks of the agent.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+
+	"muster/provisioner/choria"
 )
 
 // Keys and requests are in memory: about 2 KiB for each node, and for sealed requests also the size of its facts.
@@ -30,6 +32,9 @@ type Config struct {
 	Idle         int
 	Provisioners int // processes, with a separate broker; 0: one provisioner with its broker inside
 
+	// Choria makes the nodes Choria servers, which speak this version of its protocol. 0: they are muster's agents.
+	Choria choria.Version
+
 	// Program returns a command that runs this program with args. Required.
 	Program func(args ...string) *exec.Cmd
 }
@@ -45,6 +50,7 @@ type Connection struct {
 type Token struct {
 	Key  string // "rsa4096" or "ed25519"
 	Uses int    // 0: unlimited
+	File string // a token whose brokers have a provisioner; empty: [Run] starts one
 }
 
 // Check returns every mistake in c, with the flags' names.
@@ -67,6 +73,12 @@ func (c *Config) Check() error {
 	}
 	if c.Provisioners > 0 && c.Stored > 0 {
 		bad("--stored needs a provisioner with its broker inside: leave out --provisioners")
+	}
+	if c.Choria != 0 && c.Connection.Sealed {
+		bad("--sealed is for muster's agents: leave out --choria")
+	}
+	if c.Token.File != "" && (c.Choria == 0 || c.Stored+c.Idle+c.Provisioners > 0) {
+		bad("--token-file needs --choria, and no flag for a provisioner that the bench starts")
 	}
 	return errors.Join(errs...)
 }

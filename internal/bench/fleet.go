@@ -3,9 +3,12 @@ package bench
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
@@ -19,6 +22,7 @@ import (
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // Enough to keep both cores busy.
@@ -35,7 +39,12 @@ type fleet struct {
 	root    *x509.Certificate
 	sealKey *seal.PublicKey
 	links   []*sharedLink // empty: a connection per node
-	nodes   []*node
+
+	// For Choria servers.
+	secret string // of the token
+	keys   []*rsa.PrivateKey
+	issuer ed25519.PublicKey // of server JWTs; nil: unknown
+	nodes  []*node
 
 	provisioners sync.Map // public keys by the reply's certificates, as text
 
@@ -48,6 +57,8 @@ type node struct {
 	link     *sharedLink
 	prepared request // made before the clock starts, sent once
 	offer    *offer  // nil before the reply
+
+	csr string // a Choria server's answer to a request for one, JSON; empty: it has an Ed25519 key
 }
 
 // newFleet makes the nodes of a wave with one token.
@@ -67,12 +78,20 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		address: u.Host,
 		token:   token,
 		root:    s.root,
+		issuer:  s.issuer,
 		count:   counts{refusals: map[wire.Code]int{}},
 	}
 	if cfg.Connection.Sealed {
 		f.sealKey = &s.seal
 	}
-	if cfg.Connection.TLS {
+	if cfg.Choria != 0 {
+		f.secure = choriaTLS(u.Hostname())
+		claims, perr := jwt.Peek(token)
+		if f.keys, err = rsaKeys(ctx); err != nil || perr != nil {
+			return nil, errors.Join(err, perr)
+		}
+		f.secret = string(claims.Token)
+	} else if cfg.Connection.TLS {
 		f.secure = brokerTLS(u.Hostname(), s.pin())
 	}
 	if cfg.Connection.Shared {
@@ -98,6 +117,9 @@ func runID() string {
 func identityOf(run string, i int) string { return "n" + strconv.Itoa(i) + "." + run + ".bench.muster" }
 
 func (f *fleet) newNode(i int) (*node, error) {
+	if f.cfg.Choria != 0 {
+		return f.newChoriaNode(i)
+	}
 	s, err := simnode.New(identityOf(f.run, i), f.token)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/choria"
 )
 
 // policy has about 30 lines that read facts, like a real fleet's.
@@ -95,13 +96,24 @@ func (s *serving) configure(cfg *Config) (err error) {
 		return err
 	}
 	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
+	text = bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1)
+	if cfg.Choria != 0 {
+		text = append(text, "\nchoria:\n  brokers: [nats://broker1.ams1.bench.muster:4222]\n"...)
+	}
+	if cfg.Choria == choria.V2 {
+		issuer, err := s.installIssuer()
+		if err != nil {
+			return err
+		}
+		text = append(text, issuer...)
+	}
 	policies := filepath.Join(s.home(), "policy")
 	root, rerr := os.ReadFile(filepath.Join(s.home(), "ca", "root.pem"))
 	key, serr := os.ReadFile(filepath.Join(s.home(), "seal.pub"))
 	if err := errors.Join(
 		rerr,
 		serr,
-		os.WriteFile(s.config(0), bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1), 0o644),
+		os.WriteFile(s.config(0), text, 0o644),
 		os.WriteFile(filepath.Join(s.home(), "signer.pem"), public, 0o644),
 		os.RemoveAll(policies),
 		os.Mkdir(policies, 0o755),
@@ -123,18 +135,22 @@ func (s *serving) configure(cfg *Config) (err error) {
 func (s *serving) pin() string { return fmt.Sprintf("%x", sha256.Sum256(s.root.Raw)) }
 
 func (s *serving) token(cfg *Config) (string, error) {
+	if s.given != "" {
+		return s.given, nil
+	}
 	now := time.Now().UTC()
 	c := jwt.Claims{
-		Token:     "bench",
-		Brokers:   strings.TrimPrefix(s.url, "nats://"),
-		Default:   true,
-		Secure:    cfg.Connection.TLS,
-		Purpose:   jwt.Purpose,
-		Subject:   jwt.Purpose,
-		Issuer:    "muster bench",
-		IssuedAt:  now,
-		ExpiresAt: now.Add(24 * time.Hour),
-		JTI:       jwt.NewJTI(),
+		Token:      "bench",
+		Brokers:    strings.TrimPrefix(s.url, "nats://"),
+		Default:    true,
+		Secure:     cfg.Connection.TLS,
+		ProtocolV2: cfg.Choria == choria.V2,
+		Purpose:    jwt.Purpose,
+		Subject:    jwt.Purpose,
+		Issuer:     "muster bench",
+		IssuedAt:   now,
+		ExpiresAt:  now.Add(24 * time.Hour),
+		JTI:        jwt.NewJTI(),
 	}
 	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: s.pin()}
 	if cfg.Connection.Sealed {

@@ -110,6 +110,9 @@ func hangUp(own link) {
 
 // attempt connects, enrolls and confirms, as far as not done yet. own is the node's own connection, if any.
 func (f *fleet) attempt(n *node, own *link) (err error) {
+	if f.cfg.Choria != 0 {
+		return f.provision(n)
+	}
 	l := *own
 	switch {
 	case n.own == nil:

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/inputfile"
 	"muster/internal/span"
 	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // Run measures and returns the result. It removes its files and processes, also if ctx ends. An error means that it
@@ -24,6 +27,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		return nil, err
 	}
 	result = newResult(&cfg)
+	if cfg.Token.File != "" {
+		return result, runWithToken(ctx, &cfg, result)
+	}
 	s, err := install(&cfg)
 	if err != nil {
 		return nil, err
@@ -40,6 +46,31 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		}
 	}
 	return result, nil
+}
+
+// runWithToken runs a wave at the first broker that the token names.
+func runWithToken(ctx context.Context, cfg *Config, result *Result) error {
+	b, err := inputfile.ReadText(cfg.Token.File, inputfile.Typed)
+	if err != nil {
+		return err
+	}
+	text, err := inputfile.Line(b, cfg.Token.File, "a token")
+	if err != nil {
+		return err
+	}
+	claims, err := jwt.Peek(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", cfg.Token.File, err)
+	}
+	if len(claims.URLs()) == 0 {
+		return fmt.Errorf("%s: the token names no brokers", cfg.Token.File)
+	}
+	s := &serving{url: "nats://" + strings.TrimPrefix(claims.URLs()[0], "nats://"), given: text}
+	w, err := s.wave(ctx, cfg, WaveApplied)
+	if err == nil {
+		result.add(WaveApplied, w)
+	}
+	return err
 }
 
 // runWave runs one wave with new serving processes. During the last wave the idle nodes are connected.
@@ -123,6 +154,7 @@ const settling = 30 * time.Second
 func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
 	alone := *cfg
 	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = cfg.Idle, 0, Connection{Shared: true}, 0
+	alone.Choria = 0
 	w, err := s.wave(ctx, &alone, WaveApplied)
 	if err != nil {
 		return nil, err

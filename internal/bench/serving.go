@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/ed25519"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type serving struct {
 	key     crypto.Signer
 	seal    seal.PublicKey
 	root    *x509.Certificate
+	given   string            // token; empty: sign one
+	issuer  ed25519.PublicKey // of Choria servers' JWTs, or nil
 	servers []*server
 	pids    []int
 	url     string

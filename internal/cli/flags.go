@@ -190,7 +190,11 @@ var flagTexts = map[string]flagText{
 		"",
 		"Only the wave that confirms; with --no-applied only the wave that enrolls. If not given: both.",
 	},
-	"cases":        {"", "Run all standard cases. --stored and --idle set the sizes of the cases that use them."},
+	"cases": {"", "Run all standard cases. --stored and --idle set the sizes of the cases that use them."},
+	"choria": {
+		"",
+		"Simulate Choria servers, each over a TLS connection of its own, that get certificates from the gateway.",
+	},
 	"connections":  {"HOW", "per-node for one TCP connection per node, or shared for 16 in all."},
 	"files":        {"DIR", "Keep all files in this new directory."},
 	"idle":         {"N", "Keep this many provisioned nodes connected during the run."},

@@ -3,6 +3,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/bench"
 	"muster/internal/cli"
+	"muster/provisioner/choria"
 )
 
 // flags holds the flags of "muster bench".
@@ -26,6 +28,8 @@ type flags struct {
 	applied     bool
 	appliedSet  bool
 	rate        int
+	choria      bool
+	protocolV2  bool
 }
 
 const help = `Starts a provisioner in a process and a temporary directory of its own, with every
@@ -42,6 +46,8 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --rate 1500 --nodes 45000        # latency at a given load
   muster bench --applied --stored 1000000       # with a million records
   muster bench --applied --idle 10000           # with 10,000 connected nodes
+  muster bench --choria                         # Choria servers, at the gateway
+  muster bench --choria --token-file FILE       # at the provisioner that a token names
   muster bench --cases                          # the standard cases
 
 With --rate, nodes start at that rate, and latency counts from the planned start.
@@ -64,10 +70,16 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Int(cli.Flag(c, "stored").Default("0"), &v.cfg.Stored)
 	cli.Int(cli.Flag(c, "idle").Default("0"), &v.cfg.Idle)
 	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
+	cli.Flag(c, "choria").BoolVar(&v.choria)
+	cli.Flag(c, "protocol-v2").BoolVar(&v.protocolV2)
+	cli.Flag(c, "token-file").StringVar(&v.cfg.Token.File)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
 	v.AddFlags(c)
 	all.Check(c, func() error {
 		v.complete()
+		if v.protocolV2 && !v.choria {
+			return errors.New("--protocol-v2 needs --choria")
+		}
 		return v.cfg.Check()
 	})
 	all[c.FullCommand()] = cli.CleansUp(v.run)
@@ -82,6 +94,13 @@ func (v *flags) complete() {
 		v.cfg.Waves = v.cfg.Waves[:1]
 	} else if v.appliedSet || v.rate > 0 {
 		v.cfg.Waves = v.cfg.Waves[1:]
+	}
+	if v.choria {
+		v.cfg.Choria, v.cfg.Connection.Shared = choria.V1, false
+		v.cfg.Waves = []bench.Wave{bench.WaveApplied}
+	}
+	if v.protocolV2 {
+		v.cfg.Choria = choria.V2
 	}
 }
 
@@ -126,7 +145,7 @@ func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 func table(r *bench.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
-	row("nodes", "%d, each with its own key; every certificate checked", r.Nodes)
+	row("nodes", "%d; every certificate checked", r.Nodes)
 	row("enrolled", "%.0f a minute", r.NodesPerMinute)
 	if r.ProvisionedPerMinute > 0 {
 		row("provisioned", "%.0f a minute (%d in %.2f s)", r.ProvisionedPerMinute, r.Provisioned, r.Seconds)
@@ -134,6 +153,10 @@ func table(r *bench.Result) fmt.Stringer {
 	row("latency", "p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms", r.P50, r.P99, r.P999)
 	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
 		row("refusals", "%d %s", r.Refusals[code], code)
+	}
+	if r.StartMemory == 0 { // another provisioner served
+		row("CPU per node", "%.0f µs for the simulated nodes", r.DriverCPU)
+		return t
 	}
 	row("CPU per node", "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
 	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/wire"
+	"muster/provisioner/choria"
+)
+
+// newChoriaNode returns a node with the key that the gateway is going to ask for: RSA for a certificate, Ed25519 for a
+// server JWT.
+func (f *fleet) newChoriaNode(i int) (*node, error) {
+	identity := identityOf(f.run, i)
+	n := &node{
+		Node: &simnode.Node{
+			Identity: identity,
+			Token:    f.token,
+			Facts:    factsOf(identity, cmp.Or(f.cfg.FactsBytes, usualFacts)),
+		},
+		own: &credentials{name: identity, token: f.token},
+	}
+	if f.cfg.Choria == choria.V2 {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		n.Key = key
+		return n, err
+	}
+	key := f.keys[i%len(f.keys)]
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: identity},
+	}, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	text := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	n.Key = key
+	n.csr = fmt.Sprintf(`{"csr":%q,"public_key":%q,"ssldir":%q}`, text("CERTIFICATE REQUEST", der),
+		text("PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), choriaSSLDir)
+	return n, nil
+}
+
+// sharedKeys is how many RSA keys all Choria servers share: making one takes 80 ms.
+const sharedKeys = 32
+
+func rsaKeys(ctx context.Context) ([]*rsa.PrivateKey, error) {
+	keys := make([]*rsa.PrivateKey, sharedKeys)
+	return keys, each(ctx, len(keys), runtime.GOMAXPROCS(0), func(i int) (err error) {
+		keys[i], err = rsa.GenerateKey(rand.Reader, 2048)
+		return err
+	})
+}
+
+// installIssuer makes a chain issuer of an organization, and returns its section of provisioner.yaml.
+func (s *serving) installIssuer() (string, error) {
+	_, organization, err := ed25519.GenerateKey(rand.Reader)
+	public, key, ierr := ed25519.GenerateKey(rand.Reader)
+	if err := errors.Join(err, ierr); err != nil {
+		return "", err
+	}
+	id := wire.NewID()
+	chain := ed25519.Sign(organization, fmt.Appendf(nil, "%s.%x", id, public))
+	encode := base64.RawURLEncoding.EncodeToString
+	signed := encode([]byte(`{"alg":"EdDSA","typ":"JWT"}`)) + "." + encode(fmt.Appendf(nil,
+		`{"purpose":"choria_client_id","callerid":"choria=bench","ou":"choria","public_key":"%x","tcs":"%x",`+
+			`"iss":"I-%x","jti":%q,"exp":%d,"permissions":{"provisioner":true}}`,
+		public, chain, organization.Public(), id, time.Now().Add(24*time.Hour).Unix()))
+	token := signed + "." + encode(ed25519.Sign(key, []byte(signed)))
+	s.issuer = public
+	return "  issuer: {token: issuer.jwt, seed: issuer.seed}\n", errors.Join(
+		os.WriteFile(filepath.Join(s.home(), "issuer.jwt"), []byte(token), 0o600),
+		os.WriteFile(filepath.Join(s.home(), "issuer.seed"), fmt.Appendf(nil, "%x", key.Seed()), 0o600),
+	)
+}

@@ -75,7 +75,7 @@ func (c *Client) Sign(message []byte) []byte { return ed25519.Sign(c.key, messag
 const issuerPrefix = "I-"
 
 // CheckIssuer returns why the client cannot issue server JWTs in a chain of trust, or nil. An issuer may provision
-// servers and do nothing else: whoever reads its key must not get the fleet. The error wraps [ErrClient].
+// servers and do nothing else, since its key is on each provisioner. The error wraps [ErrClient].
 func (c *Client) CheckIssuer() error {
 	organization, ok := strings.CutPrefix(c.claims.Issuer, issuerPrefix)
 	key, isKey := hexKey([]byte(organization))

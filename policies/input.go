@@ -113,7 +113,7 @@ type AllowEntry struct {
 type Source struct {
 	Address  string `json:"address"`  // IP address, or ""
 	Site     string `json:"site"`     // of the broker, or ""
-	Protocol string `json:"protocol"` // "muster" or "choria"
+	Protocol string `json:"protocol"` // of the node's program: "muster" or "choria"
 }
 
 // A Provisioner is the provisioner that decides.
@@ -123,9 +123,10 @@ type Provisioner struct {
 }
 
 // ParseInput decodes an input in JSON or YAML that was recorded or written by hand. Missing members are those of a new
-// node. An unknown member is an error.
+// node of muster's protocol. An unknown member is an error.
 func ParseInput(b []byte) (*Input, error) {
-	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
+	in := &Input{Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
+		Time: time.Now().UTC().Truncate(time.Second)}
 	var err error
 	if text := bytes.TrimSpace(b); len(text) > 0 && text[0] != '{' {
 		b, err = conffile.ToJSON(text)

@@ -40,7 +40,7 @@ func TestInputJSON(t *testing.T) {
 			Comment:   "rack 4",
 			ExpiresAt: noon.In(time.FixedZone("CET", 3600)),
 		},
-		Source:      policies.Source{Address: "192.0.2.7", Site: "ams"},
+		Source:      policies.Source{Address: "192.0.2.7", Site: "ams", Protocol: "choria"},
 		Provisioner: policies.Provisioner{Site: "ams", Version: "1.0.0"},
 		Evidence:    []byte(`{"tpm":1}`),
 		Time:        noon,
@@ -58,13 +58,15 @@ func TestInputJSON(t *testing.T) {
 			"facts":{"role":"web"},"facts_error":"",
 			"node":{"state":"applied","reason":"continuity","serial":"0b","cloned":false,"provisioned_at":"2026-03-01T12:00:00Z","expires_at":"2026-03-01T12:00:00Z"},
 			"allow":{"pattern":"web*.example.net","comment":"rack 4","expires_at":"2026-03-01T12:00:00Z"},
-			"source":{"address":"192.0.2.7","site":"ams"},"provisioner":{"site":"ams","version":"1.0.0"},
+			"source":{"address":"192.0.2.7","site":"ams","protocol":"choria"},
+			"provisioner":{"site":"ams","version":"1.0.0"},
 			"evidence":{"tpm":1},"time":"2026-03-01T12:00:00Z"}`},
 		"empty": {&policies.Input{Token: policies.Token{Extensions: []byte(" null ")}, Time: noon}, `{"identity":"",
 			"token":{"id":"","signer":"","issuer":"","org":"","site":"","identities":[],"uses":0,"extensions":{},
 				"secure":false,"urls":[],"srv_domain":"","default":false},
 			"csr":{"common_name":"","dns_names":[],"ip_addresses":[],"uris":[],"emails":[],"key":{"type":"","hash":""}},
-			"facts":{},"facts_error":"","node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,"source":{"address":"","site":""},
+			"facts":{},"facts_error":"","node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,
+			"source":{"address":"","site":"","protocol":""},
 			"provisioner":{"site":"","version":""},"evidence":null,"time":"2026-03-01T12:00:00Z"}`},
 	}
 	for name, tt := range tests {
@@ -102,7 +104,7 @@ func TestParseInput(t *testing.T) {
 		t.Errorf("ParseInput of YAML = %+v, want %+v", fromYAML, in)
 	}
 	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 ||
-		in.CSR.CommonName != in.Identity {
+		in.CSR.CommonName != in.Identity || in.Source.Protocol != "muster" {
 		t.Errorf("ParseInput = %+v, %v", in, err)
 	}
 	for name, text := range map[string]string{"no identity": `{}`, "a misspelling": `{"identity":"a.b","fact":{}}`,

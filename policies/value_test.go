@@ -32,7 +32,7 @@ func TestValueIsJSON(t *testing.T) {
 			Facts:       []byte(` {"role":"web","nested":{"a":[1]}}`),
 			Node:        Node{State: "applied", Reason: "replay", Serial: "0b", ProvisionedAt: noon, ExpiresAt: noon},
 			Allow:       &AllowEntry{Pattern: "*", Comment: "c", ExpiresAt: noon},
-			Source:      Source{Address: "192.0.2.7", Site: "ams"},
+			Source:      Source{Address: "192.0.2.7", Site: "ams", Protocol: "choria"},
 			Provisioner: Provisioner{Site: "ams", Version: "1"},
 			Evidence:    []byte(`[1]`),
 			Time:        noon,

@@ -12,8 +12,8 @@ import (
 )
 
 // Applied makes the offer that a node confirmed its current certificate. It returns nil once the record is on disk,
-// else a *[Refusal]. Only the signature proves a confirmation; over other protocols, whose clients sign nothing, the edge
-// vouches for it. Repeating it is harmless.
+// else a *[Refusal]. Only the signature proves a confirmation; over other protocols the edge vouches for it. Repeating
+// it is harmless.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	c := &confirmation{
 		Provisioner: p,

@@ -116,14 +116,13 @@ type Lease struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
 
-	// Connection is the broker's user of the connection that has the exchange. It was admitted at Since, and ends before
-	// Until.
+	// Connection is the broker's user of the connection that has the exchange, from Since to Until at most.
 	Connection string    `json:"connection"`
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until"`
 
-	// The client's present key: a certificate request in DER, or an Ed25519 key. Each request for a key makes the client
-	// replace it, so there is none while this key may have a certificate.
+	// The client's present key: a certificate request in DER, or an Ed25519 key. A request for a key replaces it, so
+	// there is none while this key may have a certificate.
 	CSR       []byte `json:"csr,omitempty"`
 	Key       []byte `json:"key,omitempty"`
 	Directory string `json:"directory,omitempty"` // of the key's files

@@ -65,7 +65,8 @@ func (c *Config) validateChoria(v *Mistakes) {
 		v.Bad("choria.issuer", "want both token and seed, or neither")
 	}
 	f := &c.Choria.Fleet
-	if byKey, byToken := f.Certificate != "" && f.Key != "", f.Token != "" && f.Seed != ""; f.URL != "" && byKey == byToken {
+	byKey, byToken := f.Certificate != "" && f.Key != "", f.Token != "" && f.Seed != ""
+	if f.URL != "" && byKey == byToken {
 		v.Bad("choria.fleet", "want certificate and key, or token and seed")
 	}
 }

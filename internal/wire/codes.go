@@ -388,8 +388,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodeNodeRefused,
 		Public: "the server refused an action, or its answer cannot be used",
-		Remedy: "the cause has the Choria server's own words; if it cannot obtain the lock, another provisioner asked " +
-			"it before: two minutes later it answers again",
+		Remedy: "the cause has the Choria server's own words; if it cannot obtain the lock, another provisioner " +
+			"asked it before: two minutes later it answers again",
 		Retry: true,
 	},
 	{

@@ -1,3 +1,3 @@
-// Package choria enrolls unmodified Choria servers. It speaks Choria's network protocol with the servers that the broker
-// admits to account CHORIA, and leaves all decisions to package provisioner.
+// Package choria enrolls unmodified Choria servers that the broker admits to account CHORIA. Package provisioner
+// decides.
 package choria

@@ -25,8 +25,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Fleet is the login of a client of the fleet at the fleet's own broker, which the operator of that fleet issued. It has
-// either a certificate or a client token.
+// Fleet is a client's login at the fleet's own broker. It has either a certificate or a client token.
 type Fleet struct {
 	URL string
 
@@ -144,8 +143,8 @@ func (g *Gateway) Prepare(ctx context.Context, id wire.Identity) error {
 	}
 	open, err := g.cfg.Connected(ctx, l.Connection)
 	if err == nil && open {
-		err = fmt.Errorf("%w: a machine with this name waits at the provisioner now, and the server is in its fleet: one "+
-			"of them may be a thief's", trust.ErrState)
+		err = fmt.Errorf("%w: a machine with this name waits at the provisioner now, and the server is in its fleet: "+
+			"one of them may be a thief's", trust.ErrState)
 	}
 	return g.drop(ctx, l, at, err)
 }

@@ -25,8 +25,7 @@ import (
 const account = "CHORIA"
 
 const (
-	// maxExchanges bounds the exchanges in progress. Most of an exchange waits for the server, which makes an RSA key in
-	// 40 to 550 ms.
+	// maxExchanges bounds the exchanges in progress. Most of an exchange waits for the server's RSA key: 40 to 550 ms.
 	maxExchanges = 256
 
 	// shareWait is the time between two looks whether there is room for an exchange.

@@ -60,7 +60,7 @@ type Reply struct {
 	Time    time.Time
 }
 
-// sign signs the inner request. The second result identifies the signer: a certificate in PEM (V1) or a client JWT (V2).
+// sign signs the inner request. The signer is a certificate in PEM (V1) or a client JWT (V2).
 type sign func(request []byte) (signature []byte, signer string, err error)
 
 // unsigned is what a node accepts while it is being provisioned.

@@ -269,7 +269,8 @@ func (s *session) newKey(ctx context.Context) (key []byte, directory string, err
 	}
 	key, err = hex.DecodeString(made.PublicKey)
 	signature, signatureErr := hex.DecodeString(made.Signature)
-	if err != nil || signatureErr != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, []byte(nonce), signature) {
+	if err != nil || signatureErr != nil || len(key) != ed25519.PublicKeySize ||
+		!ed25519.Verify(key, []byte(nonce), signature) {
 		return nil, "", fmt.Errorf("%w: no Ed25519 key with a signature of the nonce", ca.ErrKey)
 	}
 	return key, made.Directory, checkDirectory(made.Directory)

@@ -57,10 +57,10 @@ var alarmRemedies = map[wire.Code]string{
 		"entry",
 	AlarmNodesFaulty: "`muster node list --faulty --sort expires -o wide` shows nodes and causes; " +
 		"`muster-server doctor` on the machine shows what to do",
-	AlarmContested: "find the other machine by the addresses in the node's history; it has the provisioning token: sign " +
-		"another and revoke this one; then grant the name to the key of the right machine",
-	AlarmNotBack: "look at the log of each server: its certificate or its settings do not let it into the fleet; correct " +
-		"the policy before more servers get the same",
+	AlarmContested: "find the other machine by the addresses in the node's history; it has the provisioning token: " +
+		"sign another and revoke this one; then grant the name to the key of the right machine",
+	AlarmNotBack: "look at the log of each server: its certificate or its settings do not let it into the fleet; " +
+		"correct the policy before more servers get the same",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
 		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

@@ -17,7 +17,7 @@ type Grant struct {
 	Owned     time.Time     `json:"owned,omitzero"` // [provisioner.Record.OwnedSince] when it was given
 	ExpiresAt time.Time     `json:"expires_at"`
 
-	// Reprovision: an order to provision a Choria server again gave it, for a server that was the only one with its name.
+	// Reprovision: an order to provision a Choria server again gave it, for the only server with its name.
 	Reprovision bool `json:"reprovision,omitempty"`
 
 	By  string `json:"by,omitempty"` // operator

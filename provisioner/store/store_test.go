@@ -415,7 +415,8 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 		infos[info.Config.Name] = info
 	}
 	want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES",
-		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}
+		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LEASES", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS",
+		"MUSTER_WAITING"}
 	if !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
@@ -429,12 +430,12 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 		}
 		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist ||
 			c.Retention != jetstream.LimitsPolicy ||
-			(c.Discard == jetstream.DiscardNew) != (name == "MUSTER_WAITING") {
+			(c.Discard == jetstream.DiscardNew) != (name == "MUSTER_WAITING" || name == "MUSTER_LEASES") {
 			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge,
 				c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
 		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE",
-			"MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
+			"MUSTER_WAITING", "MUSTER_LEASES", "MUSTER_COMPONENTS"}, name)
 		// A lost claim gives a use back, and a lost revocation admits a revoked node.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
 		if slices.Contains(store.DurableStreams(), name) != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {

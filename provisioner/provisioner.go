@@ -227,7 +227,8 @@ func (p *Provisioner) Reject(ctx context.Context, node string, code wire.Code, e
 	p.cfg.Meter.Rejected(code)
 	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e, false) {
 		p.cfg.Emit(e)
-		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)
+		p.cfg.Log.WarnContext(ctx, "request rejected", "node", node, "code", code, "source", source.Address,
+			"err", e.Cause)
 	}
 	return r
 }

@@ -126,6 +126,7 @@ type Lease struct {
 	CSR       []byte `json:"csr,omitempty"`
 	Key       []byte `json:"key,omitempty"`
 	Directory string `json:"directory,omitempty"` // of the key's files
+	Address   string `json:"address,omitempty"`   // of the client that made the key
 
 	// Restarted is when the client, which has its configuration, was told to restart. Settings are the hashes of what
 	// it got, by key.

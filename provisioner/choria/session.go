@@ -43,6 +43,7 @@ type session struct {
 	version Version
 	until   time.Time
 	started chan struct{} // capacity 1
+	fresh   bool          // its process has started, and was not asked for a key
 	server  string        // guarded by mu: name of the broker
 
 	lease *provisioner.Lease
@@ -56,6 +57,7 @@ func (s *session) run(ctx context.Context) {
 	defer cancel()
 	select {
 	case <-s.started:
+		s.fresh = true
 	case <-time.After(startWait):
 	case <-ctx.Done():
 		return
@@ -93,6 +95,8 @@ func (s *session) attempt(ctx context.Context) (again time.Duration) {
 		return 0
 	case errors.Is(err, trust.ErrConflict): // another connection has the name now
 		return 0
+	case errors.Is(err, errSilent) && s.ended(ctx):
+		return 0
 	case errors.As(err, &refused): // reported already
 		if refused.Code == wire.CodeShutdown {
 			if err := s.provision(ctx, "shutdown", object{}, nil); err != nil {
@@ -103,6 +107,12 @@ func (s *session) attempt(ctx context.Context) (again time.Duration) {
 		return time.Duration(refused.Message().RetryAfter) * time.Millisecond
 	}
 	return time.Duration(s.report(ctx, err).Message().RetryAfter) * time.Millisecond
+}
+
+// ended reports whether the connection is known to be closed.
+func (s *session) ended(ctx context.Context) bool {
+	open, err := s.cfg.Connected(ctx, s.user)
+	return err == nil && !open
 }
 
 // report makes what went wrong with the server an event of the node.
@@ -124,6 +134,9 @@ func (s *session) report(ctx context.Context, err error) *provisioner.Refusal {
 func (s *session) exchange(ctx context.Context) error {
 	inventory, err := s.inventory(ctx)
 	if err != nil {
+		return err
+	}
+	if finished, err := s.finish(ctx); finished || err != nil {
 		return err
 	}
 	edge, err := s.ensureKey(ctx)
@@ -158,6 +171,21 @@ const reprovisionWait = 30 * time.Second
 
 func (s *session) settled() bool { return s.cfg.Now().Sub(s.lease.Since) >= reprovisionWait }
 
+// finish restarts a server that was given its configuration before, and reports whether it did. A server that refuses
+// has no configuration: it is another machine with this name, or enrolls again. What the lease holds is not for it.
+func (s *session) finish(ctx context.Context) (bool, error) {
+	if s.lease.Restarted.IsZero() {
+		return false, nil
+	}
+	err := s.provision(ctx, "restart", object{"splay": 1}, nil)
+	if !errors.Is(err, errAction) {
+		return err == nil, err
+	}
+	next := *s.lease
+	next.CSR, next.Key, next.Restarted, next.Settings = nil, nil, time.Time{}, nil
+	return false, s.keep(ctx, next)
+}
+
 type inventory struct {
 	Facts   json.RawMessage `json:"facts"`
 	Version string          `json:"version"`
@@ -181,7 +209,8 @@ func (s *session) inventory(ctx context.Context) (*inventory, error) {
 	return i, nil
 }
 
-// ensureKey asks the server for a key unless the present one may have a certificate.
+// ensureKey asks the server for a key unless the present one may have a certificate. A key that waits for an approval is
+// kept too, for connections from its address, until the server starts again.
 func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 	edge := &provisioner.Edge{
 		Complete: s.complete,
@@ -189,12 +218,12 @@ func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 	}
 	if known, err := s.keyOf(s.lease, edge); err == nil && known != "" {
 		live, err := s.cfg.Provisioner.HasKey(ctx, s.node, known)
-		if err != nil || live {
+		if err != nil || live || s.lease.Address == s.source.Address && !s.fresh {
 			return edge, err
 		}
 	}
 	next := *s.lease
-	next.CSR, next.Key, next.Restarted, next.Settings = nil, nil, time.Time{}, nil
+	next.CSR, next.Key, next.Address = nil, nil, s.source.Address
 	var err error
 	if s.cfg.Issuer != nil && s.version == V2 {
 		next.Key, next.Directory, err = s.newKey(ctx)
@@ -207,6 +236,7 @@ func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.fresh = false
 	return edge, s.keep(ctx, next)
 }
 
@@ -373,10 +403,13 @@ func (s *session) restart(ctx context.Context, e *wire.Enrolled) error {
 	}
 	var err error
 	for range restartTries {
-		err = s.provision(ctx, "restart", object{"splay": 1}, nil)
-		if !errors.Is(err, errSilent) {
-			return err
+		if err = s.provision(ctx, "restart", object{"splay": 1}, nil); !errors.Is(err, errSilent) {
+			break
 		}
+	}
+	if errors.Is(err, errAction) { // as with settings that it cannot parse: the next attempt configures it again
+		next.Restarted, next.Settings = time.Time{}, nil
+		return errors.Join(err, s.keep(ctx, next))
 	}
 	return err
 }

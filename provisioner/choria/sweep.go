@@ -41,7 +41,7 @@ func (g *Gateway) sweep(ctx context.Context) {
 			}
 			lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last "+
 				"server that came back: %s)", l.Identity, age.Truncate(time.Second), g.difference(l)))
-		case l.Restarted.IsZero() && g.cfg.Now().After(l.Until):
+		case l.Restarted.IsZero() && g.cfg.Now().After(l.Until.Add(g.cfg.Connection)):
 			known, err := g.hasRecord(ctx, l)
 			if err != nil || !known || age > forgetAfter {
 				return g.drop(ctx, l, at, err)

@@ -209,8 +209,8 @@ func (s *session) inventory(ctx context.Context) (*inventory, error) {
 	return i, nil
 }
 
-// ensureKey asks the server for a key unless the present one may have a certificate. A key that waits for an approval is
-// kept too, for connections from its address, until the server starts again.
+// ensureKey asks the server for a key unless the present one may have a certificate. A key that waits for an approval
+// is kept too, for connections from its address, until the server starts again.
 func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 	edge := &provisioner.Edge{
 		Complete: s.complete,

@@ -90,6 +90,9 @@ func TestSetupOfAPlanIsValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if issuer := cfg.Choria.Issuer.Seed != ""; len(cfg.Choria.Collectives) > 0 == issuer {
+				t.Errorf("collectives %q", cfg.Choria.Collectives) // those of X.509, for nodes with server JWTs too
+			}
 			if name != "X.509" {
 				return
 			}

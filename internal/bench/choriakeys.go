@@ -66,8 +66,16 @@ func rsaKeys(ctx context.Context) ([]*rsa.PrivateKey, error) {
 	})
 }
 
-// installIssuer makes a chain issuer of an organization, and returns its section of provisioner.yaml.
-func (s *serving) installIssuer() (string, error) {
+// gateway returns the keys of the section choria in provisioner.yaml. For server JWTs it makes a chain issuer of an
+// organization.
+func (s *serving) gateway(cfg *Config) (string, error) {
+	const brokers = "  brokers: [nats://broker1.ams1.bench.muster:4222]\n"
+	switch cfg.Choria {
+	case 0:
+		return "", nil
+	case choria.V1:
+		return brokers, nil
+	}
 	_, organization, err := ed25519.GenerateKey(rand.Reader)
 	public, key, ierr := ed25519.GenerateKey(rand.Reader)
 	if err := errors.Join(err, ierr); err != nil {
@@ -82,7 +90,7 @@ func (s *serving) installIssuer() (string, error) {
 		public, chain, organization.Public(), id, time.Now().Add(24*time.Hour).Unix()))
 	token := signed + "." + encode(ed25519.Sign(key, []byte(signed)))
 	s.issuer = public
-	return "  issuer: {token: issuer.jwt, seed: issuer.seed}\n", errors.Join(
+	return brokers + "  issuer: {token: issuer.jwt, seed: issuer.seed}\n", errors.Join(
 		os.WriteFile(filepath.Join(s.home(), "issuer.jwt"), []byte(token), 0o600),
 		os.WriteFile(filepath.Join(s.home(), "issuer.seed"), fmt.Appendf(nil, "%x", key.Seed()), 0o600),
 	)

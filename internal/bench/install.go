@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ed25519"
@@ -95,25 +94,21 @@ func (s *serving) configure(cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
-	text = bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1)
-	if cfg.Choria != 0 {
-		text = append(text, "\nchoria:\n  brokers: [nats://broker1.ams1.bench.muster:4222]\n"...)
+	gateway, err := s.gateway(cfg)
+	if err != nil {
+		return err
 	}
-	if cfg.Choria == choria.V2 {
-		issuer, err := s.installIssuer()
-		if err != nil {
-			return err
-		}
-		text = append(text, issuer...)
-	}
+	edited := strings.NewReplacer(
+		"\nquotas:\n", "\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n",
+		"\nchoria:\n", "\nchoria:\n"+gateway,
+	)
 	policies := filepath.Join(s.home(), "policy")
 	root, rerr := os.ReadFile(filepath.Join(s.home(), "ca", "root.pem"))
 	key, serr := os.ReadFile(filepath.Join(s.home(), "seal.pub"))
 	if err := errors.Join(
 		rerr,
 		serr,
-		os.WriteFile(s.config(0), text, 0o644),
+		os.WriteFile(s.config(0), []byte(edited.Replace(string(text))), 0o644),
 		os.WriteFile(filepath.Join(s.home(), "signer.pem"), public, 0o644),
 		os.RemoveAll(policies),
 		os.Mkdir(policies, 0o755),

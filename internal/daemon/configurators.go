@@ -3,9 +3,8 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
+	"crypto/ed25519"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -188,18 +187,20 @@ type helperConfigurator struct{ h *helper.Helper }
 
 // Configure implements [provisioner.Configurator].
 func (h helperConfigurator) Configure(ctx context.Context, s provisioner.Subject) (wire.Files, error) {
-	csr, err := x509.ParseCertificateRequest(s.CSRDER)
-	if err != nil {
-		return wire.Files{}, fmt.Errorf("certificate request: %w", err)
+	request := helper.Request{
+		Source:   limit.Source(s.Source.Address),
+		Identity: s.Identity,
+		CSR:      s.CSRDER,
+		Facts:    s.Facts,
+		Claims:   choriaClaims(s),
 	}
-	r, err := h.h.Configure(ctx, helper.Request{
-		Source:       limit.Source(s.Source.Address),
-		Identity:     s.Identity,
-		CSRPEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: s.CSRDER})),
-		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: csr.RawSubjectPublicKeyInfo})),
-		Facts:        s.Facts,
-		Claims:       choriaClaims(s),
-	})
+	if s.Edge != nil {
+		request.Directory, request.Inventory = s.Edge.Directory, s.Edge.Inventory
+		if len(s.CSRDER) == 0 {
+			request.Key, _ = s.Edge.Key.PublicKey.(ed25519.PublicKey)
+		}
+	}
+	r, err := h.h.Configure(ctx, request)
 	switch {
 	case errors.Is(err, helper.ErrBusy):
 		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeBusy, Err: err}

@@ -3,7 +3,10 @@ package helper_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,8 +54,21 @@ func newHelper(t testing.TB, text string, edit func(*helper.Config)) *helper.Hel
 	return h
 }
 
+// csrDER is a certificate request.
+var csrDER = func() []byte {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		panic(err)
+	}
+	der, err := x509.CreateCertificateRequest(nil, new(x509.CertificateRequest), key)
+	if err != nil {
+		panic(err)
+	}
+	return der
+}()
+
 var web1 = helper.Request{
-	Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem",
+	Identity: "web1.example.net", CSR: csrDER,
 	Facts: json.RawMessage(`{"role": "web"}`),
 	Claims: map[string]any{"chs": false, "chu": "prov1:4222", "cht": "toomanysecrets", "chpwd": "hunter2",
 		"ou": "choria"},
@@ -135,26 +151,48 @@ func TestConfigure(t *testing.T) {
 // The input has Choria's layout and no secrets.
 func TestInput(t *testing.T) {
 	t.Parallel()
-	type document struct {
-		Identity string `json:"identity"`
-		CSR      *struct {
-			CSR       string `json:"csr"`
-			PublicKey string `json:"public_key"`
-			SSLDir    string `json:"ssldir"`
-		} `json:"csr"`
-		Ed25519   json.RawMessage `json:"ed25519_pubkey"`
-		Inventory string          `json:"inventory"`
-		JWT       map[string]any  `json:"jwt"`
+	type csr struct {
+		CSR       string `json:"csr"`
+		PublicKey string `json:"public_key"`
+		SSLDir    string `json:"ssldir"`
 	}
+	type document struct {
+		Identity  string            `json:"identity"`
+		CSR       *csr              `json:"csr"`
+		Ed25519   map[string]string `json:"ed25519_pubkey"`
+		Inventory string            `json:"inventory"`
+		JWT       map[string]any    `json:"jwt"`
+	}
+	choria := web1
+	choria.Directory = "/etc/choria/ssl"
+	choria.Inventory = json.RawMessage(`{"facts":{"from":"the server"},"version":"0.30.2"}`)
+	onlyKey := choria
+	onlyKey.CSR, onlyKey.Key = nil, ed25519.PublicKey{0x0a, 0x1b}
+	pemOf := func(label string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: der}))
+	}
+	parsed, err := x509.ParseCertificateRequest(csrDER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, key := pemOf("CERTIFICATE REQUEST", csrDER), pemOf("PUBLIC KEY", parsed.RawSubjectPublicKeyInfo)
+	claims := map[string]any{"chs": false, "chu": "prov1:4222", "cht": "", "chpwd": "", "ou": "choria"}
 	tests := map[string]struct {
 		request helper.Request
+		csr     *csr
+		key     map[string]string
+		version string
 		facts   string
 		jwt     map[string]any
 	}{
-		"full": {web1, `{"role":"web"}`,
-			map[string]any{"chs": false, "chu": "prov1:4222", "cht": "", "chpwd": "", "ou": "choria"}},
-		"minimal": {helper.Request{Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem"}, `{}`,
-			map[string]any{"cht": "", "chpwd": ""}},
+		"full": {web1, &csr{request, key, ""}, nil, "", `{"role":"web"}`, claims},
+		"minimal": {helper.Request{Identity: "web1.example.net", CSR: csrDER},
+			&csr{request, key, ""}, nil, "", `{}`, map[string]any{"cht": "", "chpwd": ""}},
+		"a Choria server": {choria, &csr{request, key, "/etc/choria/ssl"}, nil, "0.30.2",
+			`{"from":"the server"}`, claims},
+		"a Choria server without a CSR": {onlyKey, nil,
+			map[string]string{"public_key": "0a1b", "directory": "/etc/choria/ssl", "signature": ""}, "0.30.2",
+			`{"from":"the server"}`, claims},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -177,9 +215,11 @@ func TestInput(t *testing.T) {
 			if err := wire.DecodeStrict(b, &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Identity != "web1.example.net" || got.CSR == nil || got.CSR.CSR != "csr-pem" ||
-				got.CSR.PublicKey != "key-pem" || string(got.Ed25519) != "null" {
+			if got.Identity != "web1.example.net" {
 				t.Errorf("input = %s", b)
+			}
+			if diff := cmp.Diff([]any{tt.csr, tt.key}, []any{got.CSR, got.Ed25519}); diff != "" {
+				t.Errorf("keys: -want +got\n%s", diff)
 			}
 			if diff := cmp.Diff(tt.jwt, got.JWT); diff != "" {
 				t.Errorf("jwt: -want +got\n%s", diff)
@@ -191,8 +231,8 @@ func TestInput(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.Inventory), &inventory); err != nil {
 				t.Fatalf("inventory is no JSON: %v", err)
 			}
-			if string(inventory.Facts) != tt.facts {
-				t.Errorf("inventory = %s, want facts %s", got.Inventory, tt.facts)
+			if string(inventory.Facts) != tt.facts || inventory.Version != tt.version {
+				t.Errorf("inventory = %s, want version %q and facts %s", got.Inventory, tt.version, tt.facts)
 			}
 		})
 	}

@@ -2,7 +2,11 @@ package helper
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,9 +19,15 @@ import (
 type Request struct {
 	Source netip.Prefix // of the node, for the shares; not sent
 
-	Identity     string // claimed by the key that signed the CSR
-	CSRPEM       string // its signature is verified
-	PublicKeyPEM string
+	Identity string // claimed by the key that signed the CSR
+	CSR      []byte // DER, verified
+
+	// Key is the verified key of a Choria server without a CSR.
+	Key ed25519.PublicKey
+
+	// Directory of the key's files, and Inventory, are those of a Choria server. Nil: an inventory with Facts alone.
+	Directory string
+	Inventory json.RawMessage
 
 	// Facts is the node's JSON object, unproven. Nil means {}.
 	Facts json.RawMessage
@@ -39,13 +49,16 @@ type inventory struct {
 	Upgradable     bool            `json:"upgradable"`
 }
 
-func (r Request) encode() ([]byte, error) {
+func (r Request) inventory() ([]byte, error) {
+	if r.Inventory != nil {
+		return r.Inventory, nil
+	}
 	facts := r.Facts
 	if len(bytes.TrimSpace(facts)) == 0 {
 		facts = json.RawMessage("{}")
 	}
 	none := []string{}
-	inv, err := json.Marshal(inventory{
+	return json.Marshal(inventory{
 		Agents:         none,
 		Classes:        none,
 		Collectives:    []string{"provisioning"},
@@ -54,6 +67,10 @@ func (r Request) encode() ([]byte, error) {
 		Machines:       none,
 		MainCollective: "provisioning",
 	})
+}
+
+func (r Request) encode() ([]byte, error) {
+	inv, err := r.inventory()
 	if err != nil {
 		return nil, fmt.Errorf("encode facts of %q: %w", r.Identity, err)
 	}
@@ -66,15 +83,36 @@ func (r Request) encode() ([]byte, error) {
 		PublicKey string `json:"public_key"`
 		SSLDir    string `json:"ssldir"`
 	}
+	type bareKey struct {
+		PublicKey string `json:"public_key"`
+		Directory string `json:"directory"`
+		Signature string `json:"signature"` // empty: it is verified
+	}
+	var request *csr
+	var key *bareKey
+	if len(r.CSR) == 0 {
+		key = &bareKey{PublicKey: hex.EncodeToString(r.Key), Directory: r.Directory}
+	} else {
+		parsed, err := x509.ParseCertificateRequest(r.CSR)
+		if err != nil {
+			return nil, fmt.Errorf("certificate request: %w", err)
+		}
+		request = &csr{
+			CSR:       encodePEM("CERTIFICATE REQUEST", r.CSR),
+			PublicKey: encodePEM("PUBLIC KEY", parsed.RawSubjectPublicKeyInfo),
+			SSLDir:    r.Directory,
+		}
+	}
 	b, err := json.Marshal(struct {
 		Identity  string         `json:"identity"`
-		CSR       csr            `json:"csr"`
-		Ed25519   *struct{}      `json:"ed25519_pubkey"`
+		CSR       *csr           `json:"csr"`
+		Ed25519   *bareKey       `json:"ed25519_pubkey"`
 		Inventory string         `json:"inventory"`
 		JWT       map[string]any `json:"jwt"`
 	}{
 		Identity:  r.Identity,
-		CSR:       csr{CSR: r.CSRPEM, PublicKey: r.PublicKeyPEM},
+		CSR:       request,
+		Ed25519:   key,
 		Inventory: string(inv),
 		JWT:       claims,
 	})
@@ -82,6 +120,10 @@ func (r Request) encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode claims for %q: %w", r.Identity, err)
 	}
 	return b, nil
+}
+
+func encodePEM(label string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: der}))
 }
 
 // A Response is the helper's answer. Shutdown ends the node's agent. Otherwise Defer makes the node ask again later.

@@ -9,6 +9,7 @@ import (
 
 	"muster/internal/serverconf"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/ca"
 	"muster/provisioner/trust"
 )
@@ -116,8 +117,10 @@ type Lease struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
 
-	// Connection is the broker's user of the connection that has the exchange, from Since to Until at most.
+	// Connection is the broker's user of the connection that has the exchange, at a broker of Site. It was admitted at
+	// Since, and ends before Until.
 	Connection string    `json:"connection"`
+	Site       jwt.Site  `json:"site,omitempty"`
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until"`
 

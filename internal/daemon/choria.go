@@ -163,6 +163,7 @@ func (d *Daemon) startChoria(p *provisioner.Provisioner, conn *nats.Conn) {
 		Provisioner: p,
 		Leases:      d.Store().Leases,
 		Connected:   d.broker.Connected,
+		Site:        d.parts.site,
 		Connection:  broker.ChoriaConnection,
 		Settings:    *d.parts.choria,
 		Alarms:      d.alarms,

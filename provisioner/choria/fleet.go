@@ -141,7 +141,7 @@ func (g *Gateway) Prepare(ctx context.Context, id wire.Identity) error {
 	if err != nil || l == nil {
 		return err
 	}
-	open, err := g.cfg.Connected(ctx, l.Connection)
+	open, err := g.open(ctx, l)
 	if err == nil && open {
 		err = fmt.Errorf("%w: a machine with this name waits at the provisioner now, and the server is in its fleet: "+
 			"one of them may be a thief's", trust.ErrState)

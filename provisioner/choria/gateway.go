@@ -57,6 +57,9 @@ type Config struct {
 	// Connected reports whether a connection of the account CHORIA with this user is open.
 	Connected func(ctx context.Context, user string) (bool, error)
 
+	// Site is that of the brokers.
+	Site jwt.Site
+
 	// Connection is the longest connection of a server.
 	Connection time.Duration
 
@@ -153,8 +156,8 @@ func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 	next := provisioner.Lease{Schema: provisioner.LeaseSchema, Identity: s.node}
 	if held != nil {
 		open := now.Sub(held.Since) < settle
-		if !open && now.Before(held.Until) {
-			if open, err = g.cfg.Connected(ctx, held.Connection); err != nil {
+		if !open {
+			if open, err = g.open(ctx, held); err != nil {
 				return refuse(err)
 			}
 		}
@@ -164,12 +167,20 @@ func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 		}
 		next = *held
 	}
-	next.Connection, next.Since, next.Until = s.user, now, s.until
+	next.Connection, next.Site, next.Since, next.Until = s.user, g.cfg.Site, now, s.until
 	if s.at, err = g.cfg.Leases.PutLease(ctx, &next, at); err != nil {
 		return refuse(err)
 	}
 	s.lease = &next
 	return nil
+}
+
+// open reports whether the lease's connection is open. Brokers of another site do not say which they have.
+func (g *Gateway) open(ctx context.Context, l *provisioner.Lease) (bool, error) {
+	if l.Site != g.cfg.Site || !g.cfg.Now().Before(l.Until) {
+		return g.cfg.Now().Before(l.Until), nil
+	}
+	return g.cfg.Connected(ctx, l.Connection)
 }
 
 func (g *Gateway) forget(s *session) {

@@ -32,6 +32,9 @@ func (g *Gateway) sweep(ctx context.Context) {
 	}
 	var lost []string
 	err := g.cfg.Leases.Leases(ctx, func(l *provisioner.Lease, at trust.Revision) error {
+		if l.Site != g.cfg.Site {
+			return nil
+		}
 		age := g.cfg.Now().Sub(cmp.Or(l.Restarted, l.Since))
 		switch {
 		case !l.Restarted.IsZero() && age > g.cfg.ComeBack:

@@ -155,11 +155,9 @@ func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 	}
 	next := provisioner.Lease{Schema: provisioner.LeaseSchema, Identity: s.node}
 	if held != nil {
-		open := now.Sub(held.Since) < settle
-		if !open {
-			if open, err = g.open(ctx, held); err != nil {
-				return refuse(err)
-			}
+		open, err := g.open(ctx, held)
+		if err != nil {
+			return refuse(err)
 		}
 		if open {
 			g.contested(ctx, s.node)
@@ -177,8 +175,9 @@ func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 
 // open reports whether the lease's connection is open. Brokers of another site do not say which they have.
 func (g *Gateway) open(ctx context.Context, l *provisioner.Lease) (bool, error) {
-	if l.Site != g.cfg.Site || !g.cfg.Now().Before(l.Until) {
-		return g.cfg.Now().Before(l.Until), nil
+	now := g.cfg.Now()
+	if ended := !now.Before(l.Until); ended || now.Sub(l.Since) < settle || l.Site != g.cfg.Site {
+		return !ended, nil
 	}
 	return g.cfg.Connected(ctx, l.Connection)
 }

@@ -24,7 +24,7 @@ type choriaFile struct {
 	Token             conffile.At[string]   `yaml:"token" otherwise:"the secret of the token that each node shows"`
 	RegoPolicy        conffile.At[string]   `yaml:"rego_policy" otherwise:"Choria never evaluated it"`
 	LeaderElection    conffile.At[bool]     `yaml:"leader_election" otherwise:"all provisioners serve at once"`
-	ServerJWTValidity conffile.At[string]   `yaml:"server_jwt_validity" otherwise:"certificates.lifetime"`
+	ServerJWTValidity conffile.At[string]   `yaml:"server_jwt_validity" otherwise:"certificate.ttl of the policy"`
 	Workers           conffile.At[int]      `yaml:"workers" otherwise:"nothing to set"`
 	Interval          conffile.At[string]   `yaml:"interval" otherwise:"the gateway acts when a node connects"`
 	Logfile           conffile.At[string]   `yaml:"logfile" otherwise:"standard error"`

@@ -27,7 +27,7 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
-	cmd := command(t, append([]string{"bench", "-o", "json", "--nodes", "40", "--key-type", "ed25519"}, args...)...)
+	cmd := command(t, append([]string{"bench", "-o", "json", "--nodes", "10", "--key-type", "ed25519"}, args...)...)
 	temporary := t.TempDir()
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+temporary)
 	out, err := cmd.Output()
@@ -52,8 +52,8 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 func benchGotThrough(t *testing.T, r map[string]any) {
 	t.Helper()
 	nodes, ok := r["nodes"].(float64)
-	if !ok || nodes < 40 {
-		t.Errorf("%v nodes, want 40 or more", r["nodes"])
+	if !ok || nodes < 10 {
+		t.Errorf("%v nodes, want 10 or more", r["nodes"])
 	}
 	for key, want := range map[string]float64{"enrolled": nodes, "provisioned": nodes, "refused": 0, "failed": 0, "broken": 0} {
 		if got, ok := r[key].(float64); !ok || got != want {
@@ -102,8 +102,8 @@ func TestBenchKeys(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)
 	}
-	if r["provisioned"] != 0.0 || r["enrolled"] != 40.0 {
-		t.Errorf("%v provisioned and %v enrolled of a wave that confirms nothing, want 0 and 40", r["provisioned"], r["enrolled"])
+	if r["provisioned"] != 0.0 || r["enrolled"] != 10.0 {
+		t.Errorf("%v provisioned and %v enrolled of a wave that confirms nothing, want 0 and 10", r["provisioned"], r["enrolled"])
 	}
 }
 
@@ -201,7 +201,7 @@ func TestBenchCases(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	cmd := command(t, "bench", "--cases", "-o", "json", "--nodes", "40", "--stored", "20", "--idle", "10", "--key-type", "ed25519")
+	cmd := command(t, "bench", "--cases", "-o", "json", "--nodes", "10", "--stored", "20", "--idle", "10", "--key-type", "ed25519")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

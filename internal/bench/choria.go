@@ -167,14 +167,21 @@ func (f *fleet) checkConfigured(n *node) error {
 	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
 		return errors.New("certificate is for another key")
 	}
-	roots := x509.NewCertPool()
+	if f.root != nil {
+		authorities = []*x509.Certificate{f.root}
+	}
+	roots, issuing := x509.NewCertPool(), x509.NewCertPool()
 	for _, c := range authorities {
 		roots.AddCert(c)
 	}
+	for _, c := range chain[1:] {
+		issuing.AddCert(c)
+	}
 	_, err = chain[0].Verify(x509.VerifyOptions{
-		DNSName:   n.Identity,
-		Roots:     roots,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSName:       n.Identity,
+		Roots:         roots,
+		Intermediates: issuing,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
 }

@@ -19,6 +19,7 @@ import (
 
 	"muster/internal/simnode"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/choria"
 )
 
@@ -55,16 +56,24 @@ func (f *fleet) newChoriaNode(i int) (*node, error) {
 	return n, nil
 }
 
-// sharedKeys is how many RSA keys all Choria servers share: making one takes 80 ms.
-const sharedKeys = 32
-
-func rsaKeys(ctx context.Context) ([]*rsa.PrivateKey, error) {
-	keys := make([]*rsa.PrivateKey, sharedKeys)
-	return keys, each(ctx, len(keys), runtime.GOMAXPROCS(0), func(i int) (err error) {
-		keys[i], err = rsa.GenerateKey(rand.Reader, 2048)
+// prepareChoria does what newChoriaNode needs. host is the broker's.
+func (f *fleet) prepareChoria(ctx context.Context, host string) error {
+	claims, err := jwt.Peek(f.token)
+	if err != nil {
+		return err
+	}
+	f.secret, f.secure = string(claims.Token), choriaTLS(host)
+	if f.cfg.Choria == choria.V1 {
+		f.keys = make([]*rsa.PrivateKey, sharedKeys)
+	}
+	return each(ctx, len(f.keys), runtime.GOMAXPROCS(0), func(i int) (err error) {
+		f.keys[i], err = rsa.GenerateKey(rand.Reader, 2048)
 		return err
 	})
 }
+
+// sharedKeys is how many RSA keys the Choria servers share: making one takes 80 ms.
+const sharedKeys = 8
 
 // gateway returns the keys of the section choria in provisioner.yaml. For server JWTs it makes a chain issuer of an
 // organization.

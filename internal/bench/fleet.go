@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
@@ -22,7 +21,6 @@ import (
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
-	"muster/jwt"
 )
 
 // Enough to keep both cores busy.
@@ -85,12 +83,9 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		f.sealKey = &s.seal
 	}
 	if cfg.Choria != 0 {
-		f.secure = choriaTLS(u.Hostname())
-		claims, perr := jwt.Peek(token)
-		if f.keys, err = rsaKeys(ctx); err != nil || perr != nil {
-			return nil, errors.Join(err, perr)
+		if err := f.prepareChoria(ctx, u.Hostname()); err != nil {
+			return nil, err
 		}
-		f.secret = string(claims.Token)
 	} else if cfg.Connection.TLS {
 		f.secure = brokerTLS(u.Hostname(), s.pin())
 	}

@@ -15,6 +15,7 @@ import (
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/choria"
 )
 
 // Run measures and returns the result. It removes its files and processes, also if ctx ends. An error means that it
@@ -64,6 +65,9 @@ func runWithToken(ctx context.Context, cfg *Config, result *Result) error {
 	}
 	if len(claims.URLs()) == 0 {
 		return fmt.Errorf("%s: the token names no brokers", cfg.Token.File)
+	}
+	if cfg.Choria = choria.V1; claims.ProtocolV2 {
+		cfg.Choria = choria.V2
 	}
 	s := &serving{url: "nats://" + strings.TrimPrefix(claims.URLs()[0], "nats://"), given: text}
 	w, err := s.wave(ctx, cfg, WaveApplied)

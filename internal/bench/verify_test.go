@@ -2,7 +2,10 @@ package bench
 
 import (
 	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/choria"
 )
 
 // The bench must not count wrong certificates as good.
@@ -55,6 +59,52 @@ func TestWrongCertificatesAreFailures(t *testing.T) {
 	n := &node{Node: s, offer: offered(t, &wire.Enrolled{Serial: "0a1b", Certificate: good}, "another")}
 	if err := n.check(rootOf(t, ours)); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("a wrong digest: %v", err)
+	}
+}
+
+// Nor must it count what a Choria server could not use.
+func TestUnusableChoriaConfigurationsAreFailures(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	keys := make([]*rsa.PrivateKey, 2)
+	for i := range keys {
+		var err error
+		if keys[i], err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fleet{cfg: &Config{Choria: choria.V1}, run: "run", root: rootOf(t, ours), keys: keys}
+	n, err := f.newChoriaNode(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := issue(t, ours, keys[0].Public(), n.Identity)
+	for name, tt := range map[string]struct {
+		certificate, ca, provision string
+		want                       string
+	}{
+		"good":                  {good, ours.RootsPEM(), "false", ""},
+		"another server's key":  {issue(t, ours, keys[1].Public(), n.Identity), ours.RootsPEM(), "false", "another key"},
+		"another name":          {issue(t, ours, keys[0].Public(), "n2.run.bench.muster"), ours.RootsPEM(), "false", "n0.run"},
+		"another authority":     {issue(t, theirs, keys[0].Public(), n.Identity), ours.RootsPEM(), "false", "unknown authority"},
+		"another root":          {good, theirs.RootsPEM(), "false", "lacks the root"},
+		"no certificate":        {"", ours.RootsPEM(), "false", "no certificate"},
+		"provisioning stays on": {good, ours.RootsPEM(), "true", "configuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := `{"identity":"` + n.Identity + `","plugin.choria.server.provision":"` + tt.provision + `"}`
+			body, err := json.Marshal(map[string]any{"action": "configure", "data": map[string]string{
+				"config": config, "certificate": tt.certificate, "ca": tt.ca, "ssldir": choriaSSLDir,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = f.checkConfigured(&node{Node: n.Node, offer: &offer{reply: body}})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
 	}
 }
 

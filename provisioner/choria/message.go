@@ -3,6 +3,7 @@ package choria
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,10 +159,10 @@ type message struct {
 	} `json:"headers"`
 
 	// Secure request and reply.
-	Message json.RawMessage `json:"message"`
-	Request json.RawMessage `json:"request"` // in a reply of version 2: the id
-	Reply   []byte          `json:"reply"`
-	Hash    []byte          `json:"hash"`
+	Message string `json:"message"`
+	Request string `json:"request"` // in a reply of version 2: the id
+	Reply   []byte `json:"reply"`
+	Hash    []byte `json:"hash"`
 
 	// Request and reply.
 	Envelope   envelope `json:"envelope"`
@@ -189,14 +190,11 @@ func decode(b []byte) (*message, error) {
 }
 
 // text decodes a member that holds the next layer, or the body.
-func text(v Version, raw json.RawMessage) (b []byte, err error) {
-	if v == V2 {
-		err = json.Unmarshal(raw, &b)
-	} else {
-		var s string
-		err = json.Unmarshal(raw, &s)
-		b = []byte(s)
+func text(v Version, s string) ([]byte, error) {
+	if v == V1 {
+		return []byte(s), nil
 	}
+	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
@@ -245,10 +243,7 @@ func DecodeReply(b []byte) (*Reply, error) {
 	}
 	r := &Reply{Request: m.Envelope.RequestID, Sender: m.Envelope.SenderID, Agent: m.Envelope.Agent, Body: body}
 	if v == V2 {
-		r.Sender, r.Agent = m.Sender, m.Agent
-		if err := json.Unmarshal(m.Request, &r.Request); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrMessage, err)
-		}
+		r.Request, r.Sender, r.Agent = m.Request, m.Sender, m.Agent
 	}
 	return r, nil
 }

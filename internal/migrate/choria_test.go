@@ -162,7 +162,7 @@ func TestEverySettingIsAnswered(t *testing.T) {
 		"{pki: false, ed25519: true, jwt: true, upgrades: false}"} {
 		p := plan(t, `{workers: 4, interval: 1m, logfile: a, loglevel: info, helper: a, token: hush-hush, choria_insecure: true,
 			lifecycle_component: a, site: a, monitor_port: 80, broker_port: 1, broker_provisioning_password: hush-hush,
-			jwt_verify_cert: a, jwt_signing_key: hush-hush, jwt_signing_token: hush-hush, server_jwt_validity: 1y, rego_policy: a,
+			jwt_verify_cert: a, jwt_signing_key: `+strings.Repeat("hush", 2000)+`, jwt_signing_token: hush-hush, server_jwt_validity: 1y, rego_policy: a,
 			leader_election: true, upgrades_repository: a, upgrades_optional: true, features: `+features+"}\n")
 		for _, key := range keys {
 			if got := setting(t, p, key); got.Line == 0 || got.Note == "" || got.Result == "" {

@@ -58,7 +58,7 @@ func Choria(path string) (*Plan, error) {
 	p.add("", 0, Todo, "choria.brokers", "the fleet's brokers: plugin.choria.middleware_hosts of choria.cfg")
 	p.add("", 0, Todo, "choria.ca", "the authority of these brokers: plugin.security.file.ca of choria.cfg")
 	p.add("", 0, Todo, "choria.fleet", "a client of the fleet, for muster node reprovision")
-	p.add("", 0, Todo, "certificates.max_lifetime", "365d, with certificate.ttl of the policy: no renewals")
+	p.add("", 0, Todo, "certificates.max_lifetime", "set it and certificate.ttl of the policy: Choria's server does not renew")
 	p.issuer(&f)
 	_, err = jwt.ParseSite(f.Site.Value)
 	if p.judge("site", f.Site.Line, "site", "tokens for another site are refused", err) {
@@ -84,8 +84,8 @@ func (p *Plan) judge(key string, line int, muster, note string, err error) bool 
 	if err != nil {
 		result, note = Todo, err.Error()
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-		note = "no such file on this machine" // without the name, which may be a secret by mistake
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		note = e.Err.Error() // without the name, which may be a secret by mistake
 	}
 	p.add(key, line, result, muster, note)
 	return err == nil

@@ -77,7 +77,7 @@ func (v *choria) run(context.Context) error {
 		return err
 	}
 	if v.out != "" {
-		v.Site, v.Installation.Choria = plan.Site, plan.Choria
+		v.Site, v.Choria = plan.Site, plan.Choria
 		if err := setup.Init(v.out, v.Installation); err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func Choria(path string) (*Plan, error) {
 	p.add("", 0, Todo, "choria.brokers", "the fleet's brokers: plugin.choria.middleware_hosts of choria.cfg")
 	p.add("", 0, Todo, "choria.ca", "the authority of these brokers: plugin.security.file.ca of choria.cfg")
 	p.add("", 0, Todo, "choria.fleet", "a client of the fleet, for muster node reprovision")
-	p.add("", 0, Todo, "certificates.max_lifetime", "set it and certificate.ttl of the policy: Choria's server does not renew")
+	p.add("", 0, Todo, "certificates.max_lifetime", "and certificate.ttl of the policy: these nodes do not renew")
 	p.issuer(&f)
 	_, err = jwt.ParseSite(f.Site.Value)
 	if p.judge("site", f.Site.Line, "site", "tokens for another site are refused", err) {

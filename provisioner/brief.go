@@ -33,14 +33,15 @@ type Brief struct {
 
 // Traits are what many nodes have in common.
 type Traits struct {
-	State   State    `json:"state"`
-	Site    jwt.Site `json:"site,omitempty"`
-	Offered bool     `json:"offered,omitempty"` // the newest certificate is not confirmed yet
-	Cloned  bool     `json:"cloned,omitempty"`  // two live machines use its key
-	Fault   string   `json:"fault,omitempty"`   // what keeps it from renewing, as its agent reports
-	Policy  string   `json:"policy,omitempty"`  // digest at the last decision
-	Reason  Reason   `json:"reason,omitempty"`  // of the last enrollment
-	Agent   string   `json:"agent,omitempty"`
+	State    State    `json:"state"`
+	Site     jwt.Site `json:"site,omitempty"`
+	Protocol Protocol `json:"protocol,omitempty"` // of the enrollment; absent: muster's
+	Offered  bool     `json:"offered,omitempty"`  // the newest certificate is not confirmed yet
+	Cloned   bool     `json:"cloned,omitempty"`   // two live machines use its key
+	Fault    string   `json:"fault,omitempty"`    // what keeps it from renewing, as its agent reports
+	Policy   string   `json:"policy,omitempty"`   // digest at the last decision
+	Reason   Reason   `json:"reason,omitempty"`   // of the last enrollment
+	Agent    string   `json:"agent,omitempty"`
 }
 
 // Brief returns a summary that shares the record's memory.
@@ -48,14 +49,15 @@ func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity: r.Identity,
 		Traits: Traits{
-			State:   r.State,
-			Site:    r.Site,
-			Offered: r.Next != nil,
-			Cloned:  r.Cloned != nil,
-			Fault:   r.Fault.Text(),
-			Policy:  r.Decision.Policy,
-			Reason:  r.Decision.Reason,
-			Agent:   r.Agent,
+			State:    r.State,
+			Site:     r.Site,
+			Protocol: r.Protocol,
+			Offered:  r.Next != nil,
+			Cloned:   r.Cloned != nil,
+			Fault:    r.Fault.Text(),
+			Policy:   r.Decision.Policy,
+			Reason:   r.Decision.Reason,
+			Agent:    r.Agent,
 		},
 		Token:         r.Token,
 		Facts:         r.Facts,

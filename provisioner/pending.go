@@ -64,6 +64,7 @@ func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 		Site:       a.siteOf(a.source),
 		Sealed:     a.source.Sealed,
 		Renewal:    a.renewal,
+		Protocol:   string(a.source.Protocol),
 		Agent:      events.Scrub(events.Cut(a.request.Agent, waiting.MaxText)),
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {

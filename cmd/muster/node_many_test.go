@@ -65,7 +65,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 		`\Adb1\.example\.net\nweb1\.example\.net\nweb2\.example\.net\nmuster: would revoke 3 nodes`)
 	want(ask(2, "node", "revoke", "web*.example.net", "--all"), `names or patterns, and --all`)
 	want(ask(0, "node", "list", "-o", "name", "--prefix", "web"), `\Aweb1\.example\.net\nweb2\.example\.net\n\z`)
-	want(ask(0, "node", "list", "-o", "csv"), `\Anode,state,site,expires,last_seen,changed,token_id,policy,fault,facts\ndb1\.example\.net,provisioned,,20\S+Z,`)
+	want(ask(0, "node", "list", "-o", "csv"), `\Anode,state,site,expires,last_seen,changed,protocol,token_id,policy,fault,facts\ndb1\.example\.net,provisioned,,20\S+Z,`)
 	want(ask(0, "node", "list", "--utc"), `(?m)^db1\.example\.net +provisioned +- +20\S+Z +20\S+Z +20\S+Z$`)
 	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 nodes \(3 provisioned\): .*No terminal to ask on: give --yes`)
 	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `names or patterns, and --all: give one`)

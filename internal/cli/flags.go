@@ -54,6 +54,7 @@ var flagTexts = map[string]flagText{
 		"DIGEST",
 		"Only nodes admitted by the policy with this digest. The first digits of the digest are enough.",
 	},
+	"protocol": {"NAME", "Only nodes that enrolled over this protocol: muster, or choria for Choria servers."},
 	"prefix":   {"TEXT", "Only nodes whose name begins with this text."},
 	"rejected": {"", "List rejected keys, not pending nodes."},
 	"since":    {"SPAN-OR-TIME", "Begin at this time: a span before now, such as 12h or 7d, or a time."},

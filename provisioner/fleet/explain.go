@@ -127,7 +127,10 @@ func (e *explainer) about(verb, key, text string) Action {
 	return Action{Verb: verb, Identity: e.Identity, Key: key, Text: text}
 }
 
-func doctor(why string) Action {
+func (e *explainer) doctor(why string) Action {
+	if e.record.Protocol == provisioner.ProtocolChoria {
+		return Action{Text: "read the log of the Choria server: " + why}
+	}
 	return Action{Text: "run `muster server doctor` on the machine: " + why}
 }
 
@@ -171,7 +174,7 @@ func (e *explainer) enrolled(r *provisioner.Record) {
 		return
 	}
 	f.Do = append([]Action{
-		doctor("the agent could not write its files, cannot use its configuration, or has lost its connection"),
+		e.doctor("the agent could not write its files, cannot use its configuration, or has lost its connection"),
 	}, e.free("if the machine is gone")...)
 }
 
@@ -219,6 +222,12 @@ func (e *explainer) waitingKey(w *waiting.Key) {
 	case wire.CodeApprovalPending:
 		f.Do = []Action{e.about("node approve", w.KeyHash, "admit the machine, if its log shows this key")}
 	case wire.CodeIdentityTaken:
+		if p := provisioner.Protocol(w.Protocol); p != e.record.Protocol {
+			f.Do = []Action{{Text: fmt.Sprintf("the name is enrolled over protocol %s, and this machine asks over %s: "+
+				"if it has replaced the former one, `muster node retire` gives the name to the next machine that "+
+				"asks, so make sure first that only the right one asks", e.record.Protocol, p)}}
+			break
+		}
 		f.Do = []Action{
 			e.about("node grant", w.KeyHash,
 				"give it the name, if the machine was reinstalled, and its log shows this key"),
@@ -256,7 +265,7 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 func (e *explainer) fault(r *provisioner.Record) {
 	f := e.add("fault", "Since %s the node reports that it cannot renew as it should: %s.", stamp(r.Fault.At),
 		r.Fault.Cause)
-	f.Do = []Action{doctor("it shows what to correct; the agent notices by itself, and ends this report")}
+	f.Do = []Action{e.doctor("it shows what to correct; the agent notices by itself, and ends this report")}
 	if i := cmp.Or(r.Current, r.Next); e.now.Before(i.NotAfter) {
 		f.Text += fmt.Sprintf(" Its certificate ends in %s.", span.Format(i.NotAfter.Sub(e.now)))
 	}
@@ -265,6 +274,12 @@ func (e *explainer) fault(r *provisioner.Record) {
 // ended explains an expired certificate: the agent enrolls again only if its token allows it.
 func (e *explainer) ended(r *provisioner.Record) {
 	f := e.add("certificate_ended", "The certificate expired without a renewal.")
+	if r.Protocol == provisioner.ProtocolChoria {
+		f.Do = []Action{{Text: "a Choria server does not renew, and its fleet refuses it now: set " +
+			"plugin.choria.server.provision to true on the machine and restart the server: it then asks with a new " +
+			"key, which needs a grant"}}
+		return
+	}
 	why := e.tokenFault(r)
 	if why == "" {
 		promise := " The agent enrolls again with its own key when it comes back."
@@ -274,13 +289,13 @@ func (e *explainer) ended(r *provisioner.Record) {
 			promise = " The agent asks since then, and is refused; it enrolls again once the reason is gone."
 		}
 		f.Text += promise
-		f.Do = []Action{doctor("the agent did not renew in time")}
+		f.Do = []Action{e.doctor("the agent did not renew in time")}
 		return
 	}
 	f.Text += " The agent does not enroll again by itself: " + why + "."
 	f.Do = append([]Action{
 		{Text: "put a new token on the machine; the agent then enrolls with its own key"},
-		doctor("the agent did not renew in time"),
+		e.doctor("the agent did not renew in time"),
 	}, e.free("if the machine is gone")...)
 }
 
@@ -426,10 +441,11 @@ var grounds = map[provisioner.Reason]string{
 }
 
 func ground(r *provisioner.Record) string {
-	if g := grounds[r.Decision.Reason]; g != "" {
-		return g
+	g := cmp.Or(grounds[r.Decision.Reason], string(r.Decision.Reason))
+	if r.Protocol != provisioner.ProtocolMuster {
+		g += ", over protocol " + r.Protocol.String()
 	}
-	return string(r.Decision.Reason)
+	return g
 }
 
 // ordered describes the order that set a record's state: time, operator and reason.

@@ -101,7 +101,7 @@ func (e *explainer) order(o *Command) {
 	case o.taken:
 		became = "the node acknowledged it, but has not reported it done"
 		if e.now.Sub(o.at) >= slowToConfirm {
-			do = []Action{doctor("the agent has not carried out the command")}
+			do = []Action{e.doctor("the agent has not carried out the command")}
 		}
 	default:
 		became = "the node did not answer, and may not have received it"

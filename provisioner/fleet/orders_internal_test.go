@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -49,7 +50,11 @@ func TestOrders(t *testing.T) {
 		for i := range tt.events {
 			tt.events[i].Time = noon.Add(time.Duration(i) * time.Second)
 		}
-		e := &explainer{Explanation: &Explanation{Identity: "web1"}, now: noon.Add(time.Hour)}
+		e := &explainer{
+			Explanation: &Explanation{Identity: "web1"},
+			now:         noon.Add(time.Hour),
+			record:      &provisioner.Record{},
+		}
 		e.lastOrder(tt.events)
 		var says, do string
 		for _, f := range e.Findings {

@@ -40,6 +40,7 @@ var states = []provisioner.State{
 type Filter struct {
 	States        []provisioner.State // any of them
 	Site          jwt.Site
+	Protocol      string       // "muster" or "choria"
 	Prefix        string       // of the name
 	Match         wire.Pattern // the name
 	ExpiresBefore time.Time    // end of the certificate
@@ -87,6 +88,9 @@ func (q *Query) Check() error {
 		if _, err := jwt.ParseSite(string(q.Site)); err != nil {
 			errs = append(errs, fmt.Errorf("site: %w", err))
 		}
+	}
+	if !slices.Contains([]string{"", "muster", "choria"}, q.Protocol) {
+		errs = append(errs, fmt.Errorf("protocol: %.40q, want muster or choria", q.Protocol))
 	}
 	if strings.Trim(q.Prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
 		errs = append(errs, fmt.Errorf("prefix: %.80q, want only a-z, 0-9, - and dots", q.Prefix))
@@ -172,6 +176,7 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 	case !n.recorded(),
 		len(f.States) > 0 && !slices.Contains(f.States, s.State),
 		f.Site != "" && s.Site != f.Site,
+		f.Protocol != "" && s.Protocol.String() != f.Protocol,
 		f.Token != "" && x.tokens.values[n.token] != f.Token,
 		!strings.HasPrefix(s.Policy, f.Policy),
 		f.Faulty && s.Fault == "",

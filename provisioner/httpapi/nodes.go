@@ -62,19 +62,20 @@ func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Iden
 
 var nodeParameters = []string{
 	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor",
-	"limit", "faulty",
+	"limit", "faulty", "protocol",
 }
 
 // texts returns the query parameters that need no conversion.
 func texts(q *fleet.Query) map[string]*string {
 	return map[string]*string{
-		"site":   (*string)(&q.Site),
-		"prefix": &q.Prefix,
-		"match":  (*string)(&q.Match),
-		"token":  (*string)(&q.Token),
-		"policy": &q.Policy,
-		"sort":   (*string)(&q.Sort),
-		"cursor": &q.Cursor,
+		"site":     (*string)(&q.Site),
+		"prefix":   &q.Prefix,
+		"match":    (*string)(&q.Match),
+		"token":    (*string)(&q.Token),
+		"policy":   &q.Policy,
+		"sort":     (*string)(&q.Sort),
+		"cursor":   &q.Cursor,
+		"protocol": &q.Protocol,
 	}
 }
 

@@ -88,6 +88,12 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	if o.KeyHash, err = n.grantedKey(ctx, id, o.KeyHash); err != nil {
 		return nil, err
 	}
+	w, _, err := n.store.Waiter(ctx, id, o.KeyHash)
+	if over := string(record.Protocol); err == nil && w != nil && w.Protocol != over {
+		return nil, fmt.Errorf("%w: the name is enrolled over protocol %s, and the key asks over %s: a grant has no "+
+			"effect, `muster node retire` frees the name", trust.ErrState, record.Protocol,
+			provisioner.Protocol(w.Protocol))
+	}
 	now := n.now()
 	g := &orders.Grant{
 		ID:        o.ID,

@@ -46,7 +46,8 @@ type Key struct {
 	Sealed     bool         `json:"sealed,omitempty"`
 	Renewal    bool         `json:"renewal,omitempty"` // the node is in the fleet
 	Agent      string       `json:"agent,omitempty"`
-	Policy     string       `json:"policy,omitempty"` // digest
+	Protocol   string       `json:"protocol,omitempty"` // of the request; absent: muster's
+	Policy     string       `json:"policy,omitempty"`   // digest
 
 	// In the store, LastAsked and Asked are up to a minute old; see [List.Update].
 	Since     time.Time `json:"since"`          // first request

@@ -79,6 +79,7 @@ var columns = []cli.Column[fleet.Node]{
 	{Title: "EXPIRES", Value: func(n fleet.Node) any { return n.Expires }},
 	{Title: "LAST SEEN", Value: func(n fleet.Node) any { return n.Seen }},
 	{Title: "CHANGED", Value: func(n fleet.Node) any { return n.Changed }},
+	{Title: "PROTOCOL", Wide: true, Value: func(n fleet.Node) any { return string(n.Protocol) }},
 	{Title: "TOKEN ID", Wide: true, Value: func(n fleet.Node) any { return n.Token }},
 	{Title: "POLICY", Wide: true, Value: func(n fleet.Node) any { return verb.Short(n.Policy) }},
 	{Title: "FAULT", Wide: true, Value: func(n fleet.Node) any { return n.Fault }},

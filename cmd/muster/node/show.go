@@ -20,6 +20,9 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Node", string(r.Identity))
 	l.Add("State", string(r.State))
+	if r.Protocol != provisioner.ProtocolMuster {
+		l.Add("Protocol", r.Protocol.String())
+	}
 	if o := r.Operator; o != nil {
 		l.Addf("Ordered by", "%s%s", o.By, verb.Because(o.Why))
 	}

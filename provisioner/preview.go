@@ -76,6 +76,9 @@ type Preview struct {
 	// Record returns the record of a node, nil without one. Nil: names of other nodes are not refused.
 	Record func(context.Context, wire.Identity) (*Record, error)
 
+	// Choria completes the files of a Choria server. Nil: there is no gateway.
+	Choria func(wire.Identity) *Edge
+
 	// Reserved is that of [Config]. Nil: only names that no installation issues are refused.
 	Reserved func(name string, token *jwt.Verified) error
 }
@@ -112,7 +115,11 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if err != nil {
 		return wire.Files{}, err
 	}
-	return filesOf(ctx, p.Configurator, d, Subject{Input: in, CSRDER: csr})
+	s := Subject{Input: in, CSRDER: csr}
+	if p.Choria != nil && in.Source.Protocol == ProtocolChoria.String() {
+		s.Edge = p.Choria(id)
+	}
+	return filesOf(ctx, p.Configurator, d, s)
 }
 
 // reserved judges the name or the address of a node.

@@ -192,12 +192,16 @@ func LoadPreview(path string, runHelper bool) (*provisioner.Preview, error) {
 // previewOf runs no helper.
 func previewOf(cfg Config, c provisioner.Configurator, r *reserved) *provisioner.Preview {
 	_, runs := c.(helperConfigurator)
-	return &provisioner.Preview{
+	p := &provisioner.Preview{
 		Configurator: c,
 		PolicyOnly:   runs,
 		MaxTTL:       time.Duration(cfg.Certificates.MaxLifetime),
 		Reserved:     r.check,
 	}
+	if gateway, err := cfg.loadChoria(); err == nil && gateway != nil { // loadParts reports an error
+		p.Choria = gateway.Preview
+	}
+	return p
 }
 
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {

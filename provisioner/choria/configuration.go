@@ -14,6 +14,7 @@ import (
 	"muster/internal/nearest"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner"
 )
 
 // Settings say what every Choria server gets.
@@ -57,12 +58,10 @@ func (s *session) complete(files wire.Files) (wire.Files, error) {
 		"plugin.choria.server.provision": "false", // without it the server is provisioned again
 	}
 	serverJWT := len(s.lease.Key) > 0
-	collectives := s.cfg.collectives(serverJWT)
 	given := map[string]string{
 		keyHosts:                strings.Join(s.cfg.Brokers, ","),
 		"plugin.choria.use_srv": "false",
-		"collectives":           strings.Join(collectives, ","),
-		"main_collective":       collectives[0],
+		"collectives":           strings.Join(s.cfg.collectives(serverJWT), ","),
 	}
 	directory := s.lease.Directory
 	if serverJWT {
@@ -81,6 +80,9 @@ func (s *session) complete(files wire.Files) (wire.Files, error) {
 	}
 	settings := maps.Clone(given)
 	maps.Copy(settings, files.Configuration)
+	if settings["main_collective"] == "" {
+		settings["main_collective"] = collectivesIn(settings)[0]
+	}
 	for _, key := range slices.Sorted(maps.Keys(fixed)) {
 		if v, set := settings[key]; set && v != fixed[key] {
 			return wire.Files{}, fmt.Errorf("setting %q: muster sets it for each Choria server, leave it out", key)
@@ -89,6 +91,21 @@ func (s *session) complete(files wire.Files) (wire.Files, error) {
 	maps.Copy(settings, fixed)
 	files.Configuration = settings
 	return files, s.check(settings)
+}
+
+// collectivesIn returns at least one.
+func collectivesIn(settings map[string]string) []string {
+	return strings.Split(strings.ReplaceAll(settings["collectives"], " ", ""), ",")
+}
+
+// Preview returns the edge of a server that gets a certificate.
+func (s *Settings) Preview(id wire.Identity) *provisioner.Edge {
+	n := &session{
+		Gateway: &Gateway{cfg: Config{Settings: *s}},
+		node:    id,
+		lease:   &provisioner.Lease{Directory: "/etc/choria/ssl"},
+	}
+	return &provisioner.Edge{Directory: n.lease.Directory, Complete: n.complete}
 }
 
 // sslDirectory is where configure writes the certificate and the authorities.

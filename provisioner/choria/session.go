@@ -365,7 +365,7 @@ func (s *session) configure(ctx context.Context, keyHash string, e *wire.Enrolle
 		data["server_jwt"], err = s.cfg.Issuer.SignServer(jwt.Server{
 			Identity:    string(s.node),
 			PublicKey:   s.lease.Key,
-			Collectives: s.cfg.collectives(true),
+			Collectives: collectivesIn(e.Configuration),
 			Issued:      s.cfg.Now(),
 			Expires:     leaf.NotAfter,
 		})

@@ -1,0 +1,127 @@
+package choria_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestServers boots servers together, and looks at each.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	f := newEmbedded(t)
+	const policy = "prov/policy/choria.rego"
+	f.write(policy, f.contents(policy)+`
+deny contains "no room in this rack" if input.identity == "denied.example.net"
+shutdown if input.identity == "retired.example.net"
+approval if input.identity == "pending.example.net"
+`)
+	f.start()
+	muster := f.brokers[0]
+	provisioned := map[string]*server{
+		"a server of protocol 1":        f.boot(newest, "web1.example.net", muster),
+		"an older server of protocol 1": f.boot(oldest, "web2.example.net", muster),
+		"a server of protocol 2":        f.boot(newest, "web3.example.net", muster, "--protocol-v2"),
+		"an older server of protocol 2": f.boot(oldest, "web4.example.net", muster, "--protocol-v2"),
+	}
+	denied := f.boot(newest, "denied.example.net", muster)
+	pending := f.boot(newest, "pending.example.net", muster)
+	retired := f.boot(newest, "retired.example.net", muster)
+	capital := f.boot(oldest, "Web5.Example.Net", muster)
+	sealed := f.boot(newest, "web6.example.net", muster, "--seal", "prov/seal.pub")
+	open := newProxy(t, f, muster, step{"gencsr", true})
+	first := f.boot(newest, "twin.example.net", open.address)
+	second := f.boot(newest, "twin.example.net", muster)
+	for name, s := range provisioned {
+		t.Run(name, func(t *testing.T) { s.once(s.provisioned()) })
+	}
+	t.Run("a denied server is admitted after a change of the policy", func(t *testing.T) {
+		f.waitRefused("denied", "no room in this rack", "--node", denied.host)
+		if told := f.muster("node", "explain", denied.host); !strings.Contains(told, "no room in this rack") {
+			t.Errorf("muster node explain prints:\n%s", told)
+		}
+		f.edit(policy, "denied.example.net", "another.example.net")
+		f.muster("policy", "reload")
+		denied.kill()
+		denied.start()
+		denied.once(denied.provisioned())
+	})
+	t.Run("a server waits for an approval with one key", func(t *testing.T) {
+		f.waitRefused("approval_pending", "", "--node", pending.host)
+		f.muster("node", "approve", pending.host, "--why", "a test")
+		pending.once(pending.provisioned())
+	})
+	t.Run("a server is shut down", func(t *testing.T) {
+		if status := retired.exit(); status != 0 {
+			t.Errorf("the server ended with %d", status)
+		}
+		f.waitRefused("shutdown", "", "--node", retired.host)
+	})
+	t.Run("an identity in capitals is refused", func(t *testing.T) {
+		f.waitRefused("identity_invalid", "Web5.Example.Net")
+		capital.waitFor("Authorization Violation")
+	})
+	t.Run("a sealed token is refused", func(t *testing.T) {
+		f.waitRefused("sealed_invalid", "requires sealing")
+		sealed.waitFor("Authorization Violation")
+	})
+	t.Run("of two servers with a name one gets it", func(t *testing.T) {
+		eventually(t, "the first is asked", func() bool { return closed(open.held) })
+		f.waitRefused("busy", "two machines may have one name")
+		second.waitFor("Authorization Violation")
+		close(open.released)
+		winner, loser := first, second
+		eventually(t, "a twin is in the fleet", func() bool { return len(f.inFleet(first.host)) > 0 })
+		if strings.Contains(second.output(), "Restarting server") {
+			winner, loser = second, first
+		}
+		winner.once(winner.provisioned())
+		f.waitRefused("identity_taken", "another key", "--node", loser.host)
+		if out := loser.output(); strings.Contains(out, "Rewriting configuration") {
+			t.Errorf("the other twin was configured:\n%s", out)
+		}
+	})
+}
+
+// TestKilled stops exchanges with each of their messages, ends the provisioners as a power cut would, and starts them
+// again. Each server gets one certificate.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*testing.T) *fleet{"one provisioner": newEmbedded, "three": newCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := set(t)
+			f.start()
+			var servers []*server
+			var proxies []*proxy
+			boot := func(version, host string, at step, token ...string) {
+				p := newProxy(t, f, f.brokers[len(proxies)%len(f.brokers)], at)
+				proxies = append(proxies, p)
+				servers = append(servers, f.boot(version, host, p.address, token...))
+			}
+			boot(newest, "admitted.example.net", step{"inventory", false})
+			boot(newest, "known.example.net", step{"inventory", true})
+			boot(newest, "keyed.example.net", step{"gencsr", true})
+			boot(newest, "recorded.example.net", step{"configure", false})
+			boot(newest, "configured.example.net", step{"configure", true})
+			boot(newest, "applied.example.net", step{"restart", false})
+			boot(newest, "restarted.example.net", step{"restart", true})
+			boot(oldest, "keyed2.example.net", step{"gen25519", true}, "--protocol-v2")
+			boot(newest, "configured2.example.net", step{"configure", true}, "--protocol-v2")
+			for i, p := range proxies {
+				eventually(t, servers[i].host+": "+p.step.String(), func() bool { return closed(p.held) })
+			}
+			for _, host := range f.hosts[min(1, len(f.hosts)-1):] { // the first of several takes over
+				f.kill(host)
+			}
+			for _, p := range proxies {
+				close(p.released)
+			}
+			if len(f.running) == 0 {
+				f.start()
+			}
+			for _, s := range servers {
+				s.once(s.provisioned())
+			}
+		})
+	}
+}

@@ -100,7 +100,7 @@ func (s *session) attempt(ctx context.Context) (again time.Duration) {
 	case errors.As(err, &refused): // reported already
 		if refused.Code == wire.CodeShutdown {
 			if err := s.provision(ctx, "shutdown", object{}, nil); err != nil {
-				s.report(ctx, err)
+				_ = s.report(ctx, err)
 			}
 			return 0
 		}

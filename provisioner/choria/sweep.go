@@ -106,7 +106,7 @@ func (g *Gateway) back(ctx context.Context, id wire.Identity) error {
 	g.mu.Lock()
 	g.returned = l.Settings
 	g.mu.Unlock()
-	g.cfg.Log.InfoContext(ctx, "Choria server is back in its fleet", "node", id,
+	g.cfg.Log.InfoContext(ctx, "server is back in its Choria fleet", "node", id,
 		"elapsed", g.cfg.Now().Sub(l.Restarted))
 	return g.cfg.Leases.DropLease(ctx, id, at)
 }

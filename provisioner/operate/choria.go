@@ -30,7 +30,7 @@ func (n *Nodes) commandChoria(
 	case n.choria == nil:
 		return nil, fmt.Errorf("%w: this provisioner has no gateway for Choria servers", ErrNodeAway)
 	case o.Verb == wire.VerbReconfigure:
-		return nil, wrong(errors.New("Choria servers know no reconfigure: reprovision gives them their configuration"))
+		return nil, wrong(errors.New("a Choria server knows no reconfigure: reprovision gives it its configuration"))
 	case o.Secret == "":
 		return nil, wrong(errors.New("a Choria server wants the shared secret of its token: give --secret-file"))
 	case !bytes.Equal(wire.CommandKey(o.Secret, r.Identity), r.CommandKey):

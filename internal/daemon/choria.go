@@ -45,13 +45,16 @@ type ChoriaConfig struct {
 	} `yaml:"fleet"`
 
 	ComeBack conffile.Span `yaml:"come_back"`
+
+	Renew ChoriaRenewConfig `yaml:"renew"`
 }
 
 const defaultComeBack = conffile.Span(10 * time.Minute)
 
 func (c *ChoriaConfig) paths() []*string {
 	f := &c.Fleet
-	return []*string{&c.CA, &c.Issuer.Token, &c.Issuer.Seed, &f.CA, &f.Certificate, &f.Key, &f.Token, &f.Seed}
+	return []*string{&c.CA, &c.Issuer.Token, &c.Issuer.Seed, &f.CA, &f.Certificate, &f.Key, &f.Token, &f.Seed,
+		&c.Renew.SecretFile}
 }
 
 func (c *Config) validateChoria(v *Mistakes) {
@@ -69,6 +72,7 @@ func (c *Config) validateChoria(v *Mistakes) {
 	if f.URL != "" && byKey == byToken {
 		v.Bad("choria.fleet", "want certificate and key, or token and seed")
 	}
+	c.validateChoriaRenew(v)
 }
 
 // loadChoria returns nil without a gateway.

@@ -221,6 +221,7 @@ func DefaultConfig() Config {
 	c.Inputs.Enabled = true
 	c.Quotas.PerToken = 500_000
 	c.Choria.ComeBack = defaultComeBack
+	c.Choria.Renew.PerMinute = defaultChoriaRenewals
 	c.Quotas.PerSource = 20_000
 	c.Quotas.VerificationsPerSource = provisioner.DefaultChecksPerSecond
 	return c

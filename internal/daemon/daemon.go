@@ -327,6 +327,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	}
 	return map[string]func(context.Context) error{
 		"choria":               d.runChoria,
+		"choria renewals":      d.renewChoria,
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,

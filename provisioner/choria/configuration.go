@@ -90,6 +90,15 @@ func (s *session) complete(files wire.Files) (wire.Files, error) {
 	}
 	maps.Copy(settings, fixed)
 	files.Configuration = settings
+	if f := s.cfg.Fleet; f != nil && settings["rpcauthorization"] == "" && files.ActionPolicies[agentPolicy] == "" {
+		// Authorization is on by default: without a policy the server would take no command from muster either.
+		files.ActionPolicies = maps.Clone(files.ActionPolicies)
+		if files.ActionPolicies == nil {
+			files.ActionPolicies = make(map[string]string)
+		}
+		files.ActionPolicies[agentPolicy] = "policy default deny\nallow\t" + f.caller() +
+			"\treprovision restart shutdown\t*\t*\n"
+	}
 	return files, s.check(settings)
 }
 
@@ -107,6 +116,9 @@ func (s *Settings) Preview(id wire.Identity) *provisioner.Edge {
 	}
 	return &provisioner.Edge{Directory: n.lease.Directory, Complete: n.complete}
 }
+
+// agentPolicy is the policy of the agent that provisions, which is that of commands too.
+const agentPolicy = "choria_provision"
 
 // sslDirectory is where configure writes the certificate and the authorities.
 func (s *session) sslDirectory() string {

@@ -2,11 +2,15 @@ package choria_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/internal/conffile"
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -41,11 +45,23 @@ func provisionedFleet(t *testing.T) (*testbed.Fleet, *server, *provisioner.Recor
 	return f, s, first, commands
 }
 
+// next waits for a command.
+func next(t *testing.T, commands <-chan string) string {
+	t.Helper()
+	select {
+	case c := <-commands:
+		return c
+	case <-time.After(time.Minute):
+		t.Fatal("the server got no command")
+		return ""
+	}
+}
+
 func TestReprovisionedServerKeepsItsName(t *testing.T) {
 	t.Parallel()
 	f, s, first, commands := provisionedFleet(t)
 	f.Eventually("the server is ordered back", func() bool { return reprovision(f, testbed.Secret) == nil })
-	if c := <-commands; !strings.Contains(c, `"reprovision"`) || !strings.Contains(c, testbed.Secret) {
+	if c := next(t, commands); !strings.Contains(c, `"reprovision"`) || !strings.Contains(c, testbed.Secret) {
 		t.Errorf("the server got %s", c)
 	}
 	s.connect()
@@ -79,7 +95,7 @@ func TestSecondConnectionVoidsTheOrder(t *testing.T) {
 	t.Parallel()
 	f, s, first, commands := provisionedFleet(t)
 	f.Eventually("the server is ordered back", func() bool { return reprovision(f, testbed.Secret) == nil })
-	<-commands
+	next(t, commands)
 	s.connect()
 	if thief, err := connect(f, web1); err == nil {
 		thief.Close()
@@ -110,5 +126,42 @@ func TestWrongSecretIsNotSent(t *testing.T) {
 	}
 	if len(commands) > 0 {
 		t.Error("the server got a command")
+	}
+}
+
+func TestServersAreProvisionedAgainBeforeTheirCertificatesEnd(t *testing.T) {
+	t.Parallel()
+	url, edit := choriaBroker(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(testbed.Secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := testbed.New(t, testbed.Options{
+		Policy: `package muster.enroll
+
+allow := true
+
+certificate := {"ttl": "2h"}
+`,
+		Template: "loglevel = info\n",
+		Edit: func(c *daemon.Config) {
+			edit(c)
+			c.Choria.Brokers = []string{"broker.example.net:4222"}
+			c.Choria.Renew.Before, c.Choria.Renew.SecretFile = conffile.Span(90*time.Minute), secret
+		},
+	})
+	s := start(t, f, web1, nil)
+	first := s.provisioned()
+	s.leave()
+	commands := make(chan string, 8)
+	inFleet(t, url, web1, commands)
+	f.Clock.Advance(time.Hour)
+	if c := next(t, commands); !strings.Contains(c, `"reprovision"`) {
+		t.Errorf("the server got %s", c)
+	}
+	s.connect()
+	f.Eventually("the server is asked", func() bool { f.Clock.Advance(alone); return s.has("restart") })
+	if second := f.Record(web1); !second.Current.NotAfter.After(first.Current.NotAfter) {
+		t.Errorf("the certificate ends at %v, as before", second.Current.NotAfter)
 	}
 }

@@ -1,9 +1,9 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -47,9 +47,7 @@ func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *
 		f:        f,
 		edit:     edit,
 	}
-	if err := os.WriteFile(a.Token, []byte(token), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, os.WriteFile(a.Token, []byte(token), 0o600))
 	f.t.Cleanup(func() {
 		if a.stop != nil {
 			a.Stop()
@@ -78,9 +76,7 @@ func (a *Agent) Start() {
 		edit(&cfg)
 	}
 	s, err := server.New(cfg)
-	if err != nil {
-		a.f.t.Fatal(err)
-	}
+	must(a.f.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop, a.done = stop, make(chan error, 1)
 	go func() {
@@ -99,14 +95,7 @@ func (a *Agent) Stop() {
 	a.f.t.Helper()
 	a.stop()
 	a.stop = nil
-	select {
-	case err := <-a.done:
-		if err != nil {
-			a.f.t.Errorf("agent %s: %v", a.Identity, err)
-		}
-	case <-time.After(patience):
-		a.f.t.Errorf("agent %s does not stop", a.Identity)
-	}
+	stopped(a.f.t, "agent "+a.Identity, a.done)
 }
 
 // Provisioned reports whether the agent's certificate is on its disk and current on record.
@@ -116,7 +105,7 @@ func (a *Agent) Provisioned() bool {
 		return false
 	}
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
-	return err == nil && fmt.Sprintf("%x", leaf.Raw) == fmt.Sprintf("%x", r.Current.DER)
+	return err == nil && bytes.Equal(leaf.Raw, r.Current.DER)
 }
 
 // WaitProvisioned waits until the provisioner has every agent's confirmation.

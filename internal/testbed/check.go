@@ -109,10 +109,8 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	if before != nil && before.Attempt == r.Attempt {
 		c.bad("%s revision %d: attempt %s wrote twice", r.Identity, revision, r.Attempt)
 	}
-	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-		if i != nil {
-			c.certificate(r, i)
-		}
+	for _, i := range issued(r) {
+		c.certificate(r, i)
 	}
 	for _, s := range r.Superseded {
 		// The store drops old revisions: this may be the only trace of a certificate.
@@ -120,10 +118,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	}
 	c.renewal(before, r, revision)
 	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil &&
-		(before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next},
-			func(i *provisioner.Issued) bool {
-				return i != nil && i.Serial == r.Current.Serial
-			})) {
+		(before == nil || !holds(before, r.Current.Serial)) {
 		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision,
 			r.Current.Serial)
 	}
@@ -141,12 +136,17 @@ func (c *checker) noteOwner(id wire.Identity, serial string) {
 
 // namesCertificate reports whether a record names a serial: a revocation of the node covers only such certificates.
 func namesCertificate(r *provisioner.Record, serial string) bool {
-	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-		if i != nil && i.Serial == serial {
-			return true
-		}
-	}
-	return slices.ContainsFunc(r.Superseded, func(s trust.RevokedCertificate) bool { return s.Serial == serial })
+	return holds(r, serial) || slices.ContainsFunc(r.Superseded, func(s trust.RevokedCertificate) bool { return s.Serial == serial })
+}
+
+// issued returns the certificates that a record holds: its current and next one.
+func issued(r *provisioner.Record) []*provisioner.Issued {
+	return slices.DeleteFunc([]*provisioner.Issued{r.Current, r.Next}, func(i *provisioner.Issued) bool { return i == nil })
+}
+
+// holds reports whether the current or next certificate of a record has the serial.
+func holds(r *provisioner.Record, serial string) bool {
+	return slices.ContainsFunc(issued(r), func(i *provisioner.Issued) bool { return i.Serial == serial })
 }
 
 func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
@@ -209,13 +209,8 @@ func (c *checker) events() {
 	c.f.tokens.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
 	c.f.tokens.mu.Unlock()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(eventPatience); len(c.unreported()) > 0; <-tick.C {
-		if time.Now().After(deadline) {
-			c.bad("%v are provisioned, but have no event", c.unreported())
-			break
-		}
+	if !within(eventPatience, 10*time.Millisecond, func() bool { return len(c.unreported()) == 0 }) {
+		c.bad("%v are provisioned, but have no event", c.unreported())
 	}
 	for _, e := range c.f.Events() {
 		if e.Type == events.Enrolled && sealed[e.Token] && !e.Sealed {
@@ -260,9 +255,7 @@ func (c *checker) agent(a *Agent) {
 		}
 		return
 	}
-	if r == nil || !slices.ContainsFunc([]*provisioner.Issued{r.Current, r.Next}, func(i *provisioner.Issued) bool {
-		return i != nil && i.Serial == ca.Serial(leaf)
-	}) {
+	if r == nil || !holds(r, ca.Serial(leaf)) {
 		c.bad("%s has the certificate %s, which is not on its record", a.Identity, ca.Serial(leaf))
 	}
 	path := filepath.Join(a.Dir, "private.pem")

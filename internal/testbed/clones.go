@@ -12,9 +12,7 @@ func (a *Agent) Clone() *Agent {
 	f := a.f
 	f.t.Helper()
 	token, err := os.ReadFile(a.Token)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	b := f.newAgent(a.Identity, string(token))
 	// The agent removes an old set soon after a switch, so a copy may miss files.
 	f.Eventually("a copy of the disk", func() bool {
@@ -23,15 +21,11 @@ func (a *Agent) Clone() *Agent {
 			_ = os.RemoveAll(b.Dir) // if this fails, the next copy fails too
 			return false
 		}
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, err)
 		return true
 	})
 	for _, name := range []string{"private.pem", "server.conf"} {
-		if err := os.Chmod(filepath.Join(b.Dir, name), 0o600); err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, os.Chmod(filepath.Join(b.Dir, name), 0o600))
 	}
 	b.Start()
 	return b

@@ -74,18 +74,14 @@ func freePort(t testing.TB, address string) string {
 	t.Helper()
 	for {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := l.Addr().String()
 		_ = l.Close()
 		if _, taken := given.LoadOrStore(at, true); taken {
 			continue
 		}
 		_, port, err := net.SplitHostPort(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return port
 	}
 }
@@ -167,15 +163,11 @@ func (s *Server) Start() {
 	s.t.Helper()
 	binary := testproc.NATSServer(s.t)
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(binary, "-c", filepath.Join(s.Dir, "nats-server.conf"))
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := testproc.Start(cmd); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, testproc.Start(cmd))
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }()
 	s.mu.Lock()
@@ -246,11 +238,6 @@ type Provisioner struct {
 // A ProvisionerOption changes a provisioner before it starts.
 type ProvisionerOption func(*Provisioner, *daemon.Config)
 
-// With edits the configuration of a provisioner.
-func With(edit func(*daemon.Config)) ProvisionerOption {
-	return func(_ *Provisioner, c *daemon.Config) { edit(c) }
-}
-
 // Behind moves the provisioner's clock ahead of the fleet's by d, or back if d is negative.
 func Behind(d time.Duration) ProvisionerOption {
 	return func(p *Provisioner, _ *daemon.Config) { p.Clock.Advance(d) }
@@ -280,20 +267,10 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 		for _, o := range options {
 			o(p, c)
 		}
-		if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // as init does for the first provisioner
-			f.t.Fatal(err)
-		}
+		must(f.t, os.MkdirAll(c.DataDir, 0o700)) // as init does for the first provisioner
 	}
 	p.Daemon, p.stop, p.done = run(f, "provisioner "+name, func() (*daemon.Daemon, error) {
-		opts := daemon.Options{
-			Version:   "test",
-			Log:       f.log.logger().With("provisioner", name),
-			Now:       p.Clock.Now,
-			StoreTime: f.Clock.at,
-			Resolver:  f.opts.Resolver,
-			Emit:      f.emit,
-			Webhooks:  f.opts.Webhooks,
-		}
+		opts := f.options(p.Clock, f.log.logger().With("provisioner", name))
 		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, edit)
 	})
 	c.t.Cleanup(p.Stop)
@@ -308,12 +285,5 @@ func (p *Provisioner) Stop() {
 	}
 	p.stop()
 	p.stop = nil
-	select {
-	case err := <-p.done:
-		if err != nil {
-			p.f.t.Errorf("provisioner: %v", err)
-		}
-	case <-time.After(patience):
-		p.f.t.Error("provisioner does not stop")
-	}
+	stopped(p.f.t, "provisioner", p.done)
 }

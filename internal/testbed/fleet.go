@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -119,18 +120,14 @@ func New(t testing.TB, opts Options) *Fleet {
 			min(3, opts.Servers)
 		f.url = f.urls("nats")
 	}
-	if err := setup.Init(f.Dir, installation); err != nil {
-		t.Fatal(err)
-	}
+	must(t, setup.Init(f.Dir, installation))
 	if f.cluster != nil {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
 	f.Write("server.conf", cmp.Or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+
 		"\nregistration_interval = 1s\n"))
 	if opts.Policy != "" {
-		if err := os.RemoveAll(filepath.Join(f.Dir, "policy")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(filepath.Join(f.Dir, "policy")))
 		f.Write("policy/policy.rego", opts.Policy)
 	}
 	f.tokens = newTokens(t, f.Dir, f.URL, f.Clock)
@@ -155,28 +152,19 @@ func Quotas(perToken, perSource int) func(*daemon.Config) {
 func (f *Fleet) Write(name, content string) {
 	f.t.Helper()
 	path := filepath.Join(f.Dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-		os.WriteFile(path, []byte(content), 0o644)); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(f.t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 // Start starts the provisioner and returns when it serves. After a restart it has the same port.
 func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
-		opts := daemon.Options{
-			Version:   "test",
-			Log:       f.log.logger(),
-			Now:       f.Clock.Now,
-			StoreTime: f.Clock.at,
-			Resolver:  f.opts.Resolver,
-			Emit:      f.emit,
-			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
-			WrapStore: func(s provisioner.Store) provisioner.Store {
-				f.Faults = &Faults{Store: s}
-				return f.Faults
-			},
+		opts := f.options(f.Clock, f.log.logger())
+		opts.StoreSize, opts.WrapJournal = f.opts.StoreSize, f.opts.Journal
+		opts.WrapStore = func(s provisioner.Store) provisioner.Store {
+			f.Faults = &Faults{Store: s}
+			return f.Faults
 		}
 		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
 			if f.cfg.Broker.Listen != "" {
@@ -191,6 +179,19 @@ func (f *Fleet) Start() {
 	if f.url == "" {
 		f.url = f.daemon.BrokerURL()
 		f.cfg.Broker.Listen = strings.TrimPrefix(f.url, "nats://")
+	}
+}
+
+// options returns what all provisioners of the fleet have in common.
+func (f *Fleet) options(clock *Clock, log *slog.Logger) daemon.Options {
+	return daemon.Options{
+		Version:   "test",
+		Log:       log,
+		Now:       clock.Now,
+		StoreTime: f.Clock.at,
+		Resolver:  f.opts.Resolver,
+		Emit:      f.emit,
+		Webhooks:  f.opts.Webhooks,
 	}
 }
 
@@ -229,15 +230,29 @@ func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.
 func (f *Fleet) Stop() {
 	f.t.Helper()
 	f.stop()
+	stopped(f.t, "provisioner", f.done)
+	f.daemon = nil
+}
+
+// stopped waits for the end of what was stopped. An error and a hang fail the test.
+func stopped(t testing.TB, what string, done <-chan error) {
+	t.Helper()
 	select {
-	case err := <-f.done:
+	case err := <-done:
 		if err != nil {
-			f.t.Errorf("provisioner: %v", err)
+			t.Errorf("%s: %v", what, err)
 		}
 	case <-time.After(patience):
-		f.t.Error("provisioner does not stop")
+		t.Errorf("%s does not stop", what)
 	}
-	f.daemon = nil
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Ended waits until the provisioner ends by itself, and returns its error.
@@ -287,9 +302,8 @@ func Orders(p *provisioner.Provisioner) *operate.Orders {
 func (f *Fleet) Allow(patterns ...string) {
 	f.t.Helper()
 	for _, p := range patterns {
-		if _, err := f.daemon.Orders().AllowList.Add(f.Context(), p, 0, false, Operator()); err != nil {
-			f.t.Fatal(err)
-		}
+		_, err := f.daemon.Orders().AllowList.Add(f.Context(), p, 0, false, Operator())
+		must(f.t, err)
 	}
 }
 
@@ -307,9 +321,7 @@ func (f *Fleet) Context() context.Context {
 func (f *Fleet) Record(identity string) *provisioner.Record {
 	f.t.Helper()
 	r, _, err := f.daemon.Store().Record(f.Context(), wire.Identity(identity))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return r
 }
 
@@ -337,9 +349,7 @@ func (f *Fleet) Revisions(identity string) int {
 			n++
 			return nil
 		})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return n
 }
 
@@ -375,32 +385,36 @@ func (f *Fleet) Log() string { return f.log.String() }
 // Eventually waits until the condition holds. After patience it fails the test with what.
 func (f *Fleet) Eventually(what string, condition func() bool) {
 	f.t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
+	if !within(patience, 10*time.Millisecond, condition) {
+		f.t.Fatalf("not within %v: %s", patience, what)
+	}
+}
+
+// within looks once an interval whether the condition holds, and returns true when it does, or false after the limit.
+func within(limit, interval time.Duration, condition func() bool) bool {
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for !condition() {
 		if time.Now().After(deadline) {
-			f.t.Fatalf("not within %v: %s", patience, what)
+			return false
 		}
 		<-tick.C
 	}
+	return true
 }
 
 // Facts returns facts as JSON.
 func Facts(t testing.TB, facts any) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(facts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
 func (f *Fleet) Read(name string) string {
 	f.t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.Dir, name))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return string(b)
 }

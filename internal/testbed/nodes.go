@@ -99,9 +99,7 @@ func ofAnother(c wire.Code) bool {
 func (f *Fleet) Apply(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	f.t.Helper()
 	a, err := n.Confirm(e)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return f.Send(n, a)
 }
 

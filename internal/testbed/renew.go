@@ -30,9 +30,7 @@ func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
 func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) *wire.Reply {
 	f.t.Helper()
 	request, err := n.Renewal(next)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) {
 		return simnode.Renew(f.Context(), nc, request)
 	})
@@ -72,9 +70,7 @@ func (f *Fleet) Renew(n *simnode.Node, e *wire.Enrolled) (*simnode.Node, *wire.E
 func (f *Fleet) Successor(n *simnode.Node) *simnode.Node {
 	f.t.Helper()
 	next, err := n.Successor()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return next
 }
 
@@ -87,9 +83,7 @@ func (f *Fleet) Admits(identity, serial string) bool {
 func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	f.t.Helper()
 	a, err := n.Confirm(e)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
 }
 
@@ -122,23 +116,16 @@ func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
 	a.f.t.Helper()
 	read := func(name string) []byte {
 		b, err := os.ReadFile(filepath.Join(a.Dir, name))
-		if err != nil {
-			a.f.t.Fatal(err)
-		}
+		must(a.f.t, err)
 		return b
 	}
 	key, err := jwt.ParsePrivateKey(read("private.pem"), nil)
-	if err != nil {
-		a.f.t.Fatal(err)
-	}
+	must(a.f.t, err)
 	token, err := os.ReadFile(a.Token)
-	if err != nil {
-		a.f.t.Fatal(err)
-	}
+	must(a.f.t, err)
 	n := &simnode.Node{Identity: a.Identity, Token: string(token), Key: key, Boot: wire.NewID()}
-	if n.CSR, err = simnode.CSR(key, a.Identity); err != nil {
-		a.f.t.Fatal(err)
-	}
+	n.CSR, err = simnode.CSR(key, a.Identity)
+	must(a.f.t, err)
 	return n, &wire.Enrolled{Serial: a.Serial(), Certificate: string(read("certificate.pem")),
 		CA: string(read("ca.pem"))}
 }

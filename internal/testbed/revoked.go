@@ -27,23 +27,16 @@ import (
 //   - each configured issuer has a valid CRL with exactly its revoked, unexpired
 //     certificates, and perhaps those that expired since the former CRL.
 func (c *checker) revocations() {
-	within := revocationPatience
+	limit := revocationPatience
 	if c.f.cluster != nil {
-		within = patience
+		limit = patience
 	}
-	deadline := time.Now().Add(within)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		wrong := c.revocationsWrong()
-		if len(wrong) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.bad("%s", strings.Join(wrong, "; "))
-			return
-		}
-		<-tick.C
+	var wrong []string
+	if !within(limit, 100*time.Millisecond, func() bool {
+		wrong = c.revocationsWrong()
+		return len(wrong) == 0
+	}) {
+		c.bad("%s", strings.Join(wrong, "; "))
 	}
 }
 
@@ -85,10 +78,7 @@ func (c *checker) revocationsWrong() (wrong []string) {
 			bad("%s: entry %s of the log (%s) is not on its record, which is %s and has followed %q", id, last[id],
 				kind, r.State, r.Revoked)
 		}
-		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-			if i == nil {
-				continue
-			}
+		for _, i := range issued(r) {
 			_, listed := revoked[i.Serial]
 			if listed && r.State != provisioner.StateRevoked || !listed && r.State == provisioner.StateRevoked &&
 				now.Before(i.NotAfter) {
@@ -128,10 +118,8 @@ func (c *checker) unnamed(
 		}
 		err := store.Revisions(ctx, id, func(r *provisioner.Record, _ trust.Revision) error {
 			state = r.State
-			for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-				if i != nil {
-					miss(i.Serial, i.NotAfter)
-				}
+			for _, i := range issued(r) {
+				miss(i.Serial, i.NotAfter)
 			}
 			for _, old := range r.Superseded {
 				miss(old.Serial, old.NotAfter)
@@ -220,17 +208,13 @@ func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trus
 // Revoke revokes a node and fails the test if that does not work.
 func (f *Fleet) Revoke(identity string) {
 	f.t.Helper()
-	if err := f.daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(identity), Operator()); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, f.daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(identity), Operator()))
 }
 
 // Retire retires a node and fails the test if that does not work.
 func (f *Fleet) Retire(identity string) {
 	f.t.Helper()
-	if err := f.daemon.Orders().Nodes.Retire(f.Context(), wire.Identity(identity), Operator()); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, f.daemon.Orders().Nodes.Retire(f.Context(), wire.Identity(identity), Operator()))
 }
 
 // Operator returns an operator and a reason, for orders.
@@ -250,9 +234,7 @@ func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 		return false
 	}
 	list, err := x509.ParseRevocationList(c.DER)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
 		return e.SerialNumber.Text(16) == serial
 	})

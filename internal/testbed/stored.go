@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // A Stored is one message in the store.
@@ -19,14 +20,10 @@ type Stored struct {
 func (f *Fleet) Stored() []Stored {
 	f.t.Helper()
 	conn, err := f.daemon.Connect("reader")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	defer conn.Close()
 	js, err := conn.JetStream(nats.MaxWait(patience))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	var all []Stored
 	ctx := f.Context()
 	for stream := range js.Streams(nats.Context(ctx)) {
@@ -50,13 +47,11 @@ func (f *Fleet) WaitAlarm(code wire.Code) string {
 	f.t.Helper()
 	cause := ""
 	f.Eventually("alarm "+string(code), func() bool {
-		for _, a := range f.daemon.Alarms() {
-			if a.Code == code {
-				cause = a.Cause
-				return true
-			}
+		a := f.alarm(code)
+		if a != nil {
+			cause = a.Cause
 		}
-		return false
+		return a != nil
 	})
 	return cause
 }
@@ -64,12 +59,15 @@ func (f *Fleet) WaitAlarm(code wire.Code) string {
 // WaitNoAlarm waits until an alarm has been cleared.
 func (f *Fleet) WaitNoAlarm(code wire.Code) {
 	f.t.Helper()
-	f.Eventually("no alarm "+string(code), func() bool {
-		for _, a := range f.daemon.Alarms() {
-			if a.Code == code {
-				return false
-			}
+	f.Eventually("no alarm "+string(code), func() bool { return f.alarm(code) == nil })
+}
+
+// alarm returns a raised alarm, or nil.
+func (f *Fleet) alarm(code wire.Code) *events.Alarm {
+	for _, a := range f.daemon.Alarms() {
+		if a.Code == code {
+			return &a
 		}
-		return true
-	})
+	}
+	return nil
 }

@@ -34,13 +34,10 @@ type tokens struct {
 func newTokens(t testing.TB, dir string, url func() string, clock *Clock) *tokens {
 	t.Helper()
 	key, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := &tokens{t: t, dir: dir, url: url, clock: clock, sealed: map[jwt.TokenID]bool{}, limited: map[jwt.TokenID]int{}}
-	if f.signer, err = jwt.ParsePrivateKey(key, nil); err != nil {
-		t.Fatal(err)
-	}
+	f.signer, err = jwt.ParsePrivateKey(key, nil)
+	must(t, err)
 	return f
 }
 
@@ -67,9 +64,7 @@ func (f *tokens) Token(edit func(*jwt.Claims)) string {
 		edit(&c)
 	}
 	text, err := jwt.Sign(f.signer, c)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	v, err := f.verify(text)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,26 +85,18 @@ func (f *tokens) Token(edit func(*jwt.Claims)) string {
 func (f *tokens) Seal(c *jwt.Claims) {
 	f.t.Helper()
 	l, err := c.Limits()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	l.Seal = f.SealKey().String()
-	if err := c.SetLimits(l); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, c.SetLimits(l))
 }
 
 // SealKey returns the key in the setup's seal.pub.
 func (f *tokens) SealKey() seal.PublicKey {
 	f.t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.dir, "seal.pub"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	key, err := seal.ParsePublicKey(strings.TrimSpace(string(b)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return key
 }
 
@@ -117,9 +104,7 @@ func (f *tokens) verify(text string) (*jwt.Verified, error) {
 	f.t.Helper()
 	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Name: "test", Key: f.signer.Public()}},
 		Now: f.clock.Now})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return v.Verify(text)
 }
 
@@ -127,9 +112,7 @@ func (f *tokens) verify(text string) (*jwt.Verified, error) {
 func (f *tokens) TokenID(text string) jwt.TokenID {
 	f.t.Helper()
 	v, err := f.verify(text)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return v.ID
 }
 
@@ -146,18 +129,14 @@ func Limited(uses int, identities ...wire.Pattern) func(*jwt.Claims) {
 func (f *tokens) SealedNode(identity string) *simnode.Node {
 	f.t.Helper()
 	n, err := simnode.New(identity, f.Token(f.Seal))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return n
 }
 
 func (f *tokens) Session() *seal.Session {
 	f.t.Helper()
 	s, err := seal.NewSession(f.SealKey(), wire.Secret(f.Token(f.Seal)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return s
 }
 
@@ -165,9 +144,7 @@ func (f *tokens) Session() *seal.Session {
 func (f *tokens) Node(identity string) *simnode.Node {
 	f.t.Helper()
 	n, err := simnode.New(identity, f.Token(nil))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	n.Facts = json.RawMessage(`{"private":"` + Fact + `"}`)
 	return n
 }
@@ -179,9 +156,8 @@ func (f *tokens) Nodes(n int) []*simnode.Node {
 	nodes := make([]*simnode.Node, n)
 	for i := range nodes {
 		var err error
-		if nodes[i], err = simnode.New(fmt.Sprintf("node%d.example.net", i), token); err != nil {
-			f.t.Fatal(err)
-		}
+		nodes[i], err = simnode.New(fmt.Sprintf("node%d.example.net", i), token)
+		must(f.t, err)
 	}
 	return nodes
 }

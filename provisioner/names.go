@@ -26,8 +26,7 @@ func (a *attempt) checkNames(ctx context.Context) error {
 			err = a.checkForeign(ctx, wire.Identity(name))
 		}
 	}
-	var r *Refusal
-	if err == nil || errors.As(err, &r) {
+	if _, ok := errors.AsType[*Refusal](err); err == nil || ok {
 		return err
 	}
 	return refuse(string(a.identity), wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))

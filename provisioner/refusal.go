@@ -77,8 +77,7 @@ func CodeOf(err error) wire.Code {
 	if err == nil {
 		return ""
 	}
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.Code
 	}
 	return wire.CodeUnavailable

@@ -34,8 +34,7 @@ func (b *backoff) retryAfter(d time.Duration) time.Duration {
 
 // afterError returns the wait after a failed attempt: the provisioner's wait, else the next backoff.
 func (b *backoff) afterError(err error) time.Duration {
-	var refused link.Refusal
-	if errors.As(err, &refused) && refused.Wait() > 0 {
+	if refused, ok := errors.AsType[link.Refusal](err); ok && refused.Wait() > 0 {
 		return b.retryAfter(refused.Wait())
 	}
 	return max(b.next(), link.WaitOf(err))

@@ -64,8 +64,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 
 func (a *agent) attemptFailed(ctx context.Context, message string, err error, wait time.Duration, attrs ...any) {
 	e := Event{Kind: EventFailed, Err: err}
-	var refused link.Refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[link.Refusal](err); ok {
 		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
 		attrs = append(attrs, "code", refused.Code)
 	}

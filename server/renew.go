@@ -122,8 +122,7 @@ func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 	}
 	wait := r.configurationWait.afterError(err)
 	r.nextConfiguration = time.Now().Add(wait)
-	var refused link.Refusal
-	if errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry {
+	if refused, ok := errors.AsType[link.Refusal](err); ok && !wire.MeaningOf(refused.Code).Retry {
 		r.ordersDone(ctx, wire.VerbReconfigure)
 		r.factsDue = false
 	}

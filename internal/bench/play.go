@@ -88,8 +88,7 @@ func (f *fleet) runNode(ctx context.Context, n *node, since time.Time) {
 			return
 		}
 		wait, again := f.count.judge(err, backoff)
-		var refused *refusal
-		if errors.As(err, &refused) {
+		if _, ok := errors.AsType[*refusal](err); ok {
 			limit = limit.Add(wait)
 		} else {
 			hangUp(own)
@@ -172,8 +171,7 @@ func (c *counts) countDone(applied bool, took time.Duration) {
 func (c *counts) countFailed(n *node, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var r *refusal
-	if errors.As(err, &r) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		c.refused++
 	} else {
 		c.failed++

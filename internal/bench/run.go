@@ -51,11 +51,7 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 
 // runWithToken runs a wave at the first broker that the token names.
 func runWithToken(ctx context.Context, cfg *Config, result *Result) error {
-	b, err := inputfile.ReadText(cfg.Token.File, inputfile.Typed)
-	if err != nil {
-		return err
-	}
-	text, err := inputfile.Line(b, cfg.Token.File, "a token")
+	text, err := inputfile.ReadLine(cfg.Token.File, inputfile.Typed, inputfile.MaxBytes, "a token")
 	if err != nil {
 		return err
 	}

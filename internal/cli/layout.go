@@ -21,6 +21,13 @@ func (l *Labels) Add(label, value string) {
 	l.lines = append(l.lines, fmt.Sprintf("%*s: %s\n", labelWidth, label, value))
 }
 
+// AddIf appends a value that is not empty.
+func (l *Labels) AddIf(label, value string) {
+	if value != "" {
+		l.Add(label, value)
+	}
+}
+
 // Addf is Add with a format.
 func (l *Labels) Addf(label, format string, args ...any) { l.Add(label, fmt.Sprintf(format, args...)) }
 

@@ -90,15 +90,7 @@ func ReadCertificate(path string) (*x509.Certificate, error) {
 
 // ReadCertificates reads all certificates in a file.
 func ReadCertificates(path string) ([]*x509.Certificate, error) {
-	b, err := inputfile.ReadText(path, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	certificates, err := ca.ParseCertificates(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return certificates, nil
+	return inputfile.Parse(path, inputfile.Configured, ca.ParseCertificates)
 }
 
 func loadSealKey(path string, keys *keyfile.Ring) (*seal.PrivateKey, error) {

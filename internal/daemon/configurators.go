@@ -39,15 +39,9 @@ type templateData struct {
 }
 
 func readTemplate(path string) (provisioner.Configurator, error) {
-	b, err := inputfile.ReadText(path, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	t, err := newTemplate(string(b))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	return inputfile.Parse(path, inputfile.Configured, func(b []byte) (provisioner.Configurator, error) {
+		return newTemplate(string(b))
+	})
 }
 
 // newTemplate tries the template on a sample node, to find mistakes at the start.

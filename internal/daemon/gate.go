@@ -173,8 +173,7 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 
 // asDenied drops the refusal's text of node and code, which the broker adds.
 func asDenied(err error) *broker.Denied {
-	var r *provisioner.Refusal
-	if errors.As(err, &r) && r.Err != nil {
+	if r, ok := errors.AsType[*provisioner.Refusal](err); ok && r.Err != nil {
 		return &broker.Denied{Code: r.Code, Err: r.Err}
 	}
 	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}

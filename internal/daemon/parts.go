@@ -125,14 +125,9 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	var errs []error
 	var signers []jwt.Signer
 	for _, c := range cfg.Tokens.Signers {
-		b, err := inputfile.ReadText(c.File, inputfile.Configured)
+		s, err := inputfile.Parse(c.File, inputfile.Configured, jwt.ParseSigner)
 		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		s, err := jwt.ParseSigner(b)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.File, err))
 			continue
 		}
 		s.Name = c.name()

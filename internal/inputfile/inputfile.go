@@ -119,6 +119,19 @@ func ReadText(path string, from Source) ([]byte, error) {
 	return Text(b, path)
 }
 
+// Parse reads a text as [ReadText] does, and parses it. All errors name the path.
+func Parse[T any](path string, from Source, parse func([]byte) (T, error)) (none T, err error) {
+	b, err := ReadText(path, from)
+	if err != nil {
+		return none, err
+	}
+	v, err := parse(b)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", path, err)
+	}
+	return v, nil
+}
+
 // OpenState opens a file of the process's own for reading and writing, with more flags of [os.OpenFile]. It makes a
 // missing one, which only its owner can use. It does not block.
 func OpenState(path string, flags int) (*os.File, error) {

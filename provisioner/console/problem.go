@@ -38,8 +38,7 @@ func roleError(l *login.Login, needs trust.OperatorRole) error {
 
 // problem returns the answer for an error.
 func (c *Console) problem(err error) (status int, what, remedy string) {
-	var m *mistake
-	if errors.As(err, &m) {
+	if m, ok := errors.AsType[*mistake](err); ok {
 		return m.status, err.Error(), ""
 	}
 	return c.cfg.Problem(err)

@@ -69,8 +69,7 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return fmt.Errorf("%s is not a muster provisioner: its answer is not JSON; %s", c.where(), listenRemedy)
 		}
 		return fmt.Errorf("answer of the provisioner: %w", err)

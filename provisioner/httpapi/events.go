@@ -194,8 +194,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 		return err
 	}
 	// A stream that is cut off for lack of permission gives no reason. Another request does.
-	var p *Problem
-	if errors.As(c.Do(ctx, http.MethodGet, "/v1/self", nil, nil), &p) {
+	if p, ok := errors.AsType[*Problem](c.Do(ctx, http.MethodGet, "/v1/self", nil, nil)); ok {
 		return p
 	}
 	return err

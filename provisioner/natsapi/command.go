@@ -33,8 +33,8 @@ func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)
-		var refused *provisioner.Refusal
-		if try < commandTries && errors.As(err, &refused) && refused.Code == wire.CodeCommandStale {
+		refused, ok := errors.AsType[*provisioner.Refusal](err)
+		if ok && try < commandTries && refused.Code == wire.CodeCommandStale {
 			continue
 		}
 		return accepted, err

@@ -108,8 +108,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 		}
 		err = fmt.Errorf("write %s: %w", subject, err)
 		conflict := errors.Is(err, trust.ErrConflict)
-		var refused *jetstream.APIError
-		if errors.Is(err, errDisconnected) || errors.As(err, &refused) && !conflict {
+		if _, ok := errors.AsType[*jetstream.APIError](err); errors.Is(err, errDisconnected) || ok && !conflict {
 			return 0, err
 		}
 		unsure = unsure || !conflict

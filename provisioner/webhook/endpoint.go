@@ -133,8 +133,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 
 // cause returns the text of err without the URL that net/http adds.
 func (e *endpoint) cause(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -32,8 +32,7 @@ func Explain(err error, p Peer) error {
 	if isRefusal(err) {
 		return advice.New(err, p.Refused)
 	}
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) && !p.Secure {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok && !p.Secure {
 		return advice.New(err, "the broker requires TLS, but the token asks for plain connections: "+
 			"let the broker accept plain connections of nodes, or sign the token with --no-insecure")
 	}
@@ -125,8 +124,7 @@ func isAlert(err error) bool {
 // RefusedByBroker reports whether at least one authenticated broker refused this node's certificate. Alerts during the
 // handshake do not count: anything on the network could send one to make the node present its token.
 func RefusedByBroker(err error) bool {
-	var several *severalError
-	if errors.As(err, &several) {
+	if several, ok := errors.AsType[*severalError](err); ok {
 		return slices.ContainsFunc(several.each, RefusedByBroker)
 	}
 	return !is(nats.ErrTLS, ErrUnanswered)(err) && (isRefusal(err) || isAlert(err))

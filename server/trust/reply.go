@@ -62,8 +62,7 @@ func (a Authority) Provisioner(der [][]byte, own *Credentials, now Clock) (*x509
 		CurrentTime:   now(latestStart(dated...)),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		err = fmt.Errorf("%w: %w", ErrExpired, err)
 	}
 	return leaf, err

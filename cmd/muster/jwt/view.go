@@ -89,14 +89,10 @@ func (v *command) runView(context.Context) error {
 
 // verify verifies a token with the key file.
 func (v *command) verify(text string) (*jwt.Verified, error) {
-	b, err := inputfile.ReadText(v.key, inputfile.Typed)
+	signer, err := inputfile.Parse(v.key, inputfile.Typed, jwt.ParseSigner)
 	if err != nil {
 		return nil, verb.OrMissing(err,
 			"give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
-	}
-	signer, err := jwt.ParseSigner(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", v.key, err)
 	}
 	verifier, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}})
 	if err != nil {
@@ -135,13 +131,6 @@ func (t *shown) print() error {
 	return err
 }
 
-// optional adds a value unless it is empty.
-func optional(l *cli.Labels, label, value string) {
-	if value != "" {
-		l.Add(label, value)
-	}
-}
-
 // addClaims adds Choria's claims, in Choria's order.
 func (t *shown) addClaims(l *cli.Labels) {
 	c := &t.Claims
@@ -151,12 +140,12 @@ func (t *shown) addClaims(l *cli.Labels) {
 	}
 	l.Add("Token", token)
 	l.Addf("Secure", "%t", c.Secure)
-	optional(l, "SRV Domain", c.SRVDomain)
-	optional(l, "URLS", strings.Join(c.URLs(), ", "))
+	l.AddIf("SRV Domain", c.SRVDomain)
+	l.AddIf("URLS", strings.Join(c.URLs(), ", "))
 	l.Addf("Provisioning by default", "%t", c.Default)
-	optional(l, "Provisioning Registration Data", c.Registration)
-	optional(l, "Provisioning Facts", c.Facts)
-	optional(l, "Broker Username", c.Username)
+	l.AddIf("Provisioning Registration Data", c.Registration)
+	l.AddIf("Provisioning Facts", c.Facts)
+	l.AddIf("Broker Username", c.Username)
 	if c.Password != "" {
 		l.Add("Broker Password", "set")
 	}
@@ -182,8 +171,8 @@ func (t *shown) addLimits(l *cli.Labels) {
 	if t.Limits.Uses > 0 {
 		l.Addf("Uses", "%d", t.Limits.Uses)
 	}
-	optional(l, "Identities", verb.Joined(t.Limits.Identities))
-	optional(l, "Site", string(t.Limits.Site))
+	l.AddIf("Identities", verb.Joined(t.Limits.Identities))
+	l.AddIf("Site", string(t.Limits.Site))
 	if t.Limits.Seal != "" {
 		l.Add("Sealing Key", t.Limits.Seal)
 		if key, err := seal.ParsePublicKey(t.Limits.Seal); err == nil {
@@ -192,7 +181,7 @@ func (t *shown) addLimits(l *cli.Labels) {
 			l.Addf("Sealing Key ID", "none: %v", err)
 		}
 	}
-	optional(l, "CA Certificate SHA-256", t.Limits.CA)
+	l.AddIf("CA Certificate SHA-256", t.Limits.CA)
 }
 
 // addTimes adds the token's time of validity.

@@ -35,9 +35,7 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	addIssued(l, "Certificate", r.Current)
 	addIssued(l, "Offered", r.Next)
 	l.Add("Admitted", string(r.Decision.Reason))
-	if len(r.Decision.Notes) > 0 {
-		l.Add("Policy says", strings.Join(r.Decision.Notes, "\n"))
-	}
+	l.AddIf("Policy says", strings.Join(r.Decision.Notes, "\n"))
 	l.Add("Policy", verb.OrDash(verb.Short(r.Decision.Policy)))
 	l.Add("Token ID", verb.OrDash(r.Token))
 	l.Add("Site", verb.OrDash(r.Site))

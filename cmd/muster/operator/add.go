@@ -137,16 +137,11 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 
 // publicKey reads an operator's public key. It refuses a private key, so that none is sent.
 func publicKey(path string) ([]byte, error) {
-	text, err := inputfile.ReadText(path, inputfile.Typed)
-	if err != nil {
-		return nil, err
-	}
-	s, err := jwt.ParseSigner(text)
-	if err == nil {
-		err = jwt.CheckOperatorKey(s.Key)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return text, nil
+	return inputfile.Parse(path, inputfile.Typed, func(text []byte) ([]byte, error) {
+		s, err := jwt.ParseSigner(text)
+		if err != nil {
+			return nil, err
+		}
+		return text, jwt.CheckOperatorKey(s.Key)
+	})
 }

@@ -114,15 +114,7 @@ func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 		}
 		return policies.ParseInput(b)
 	}
-	b, err := inputfile.ReadText(v.input, inputfile.Typed)
-	if err != nil {
-		return nil, err
-	}
-	in, err := policies.ParseInput(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", v.input, err)
-	}
-	return in, nil
+	return inputfile.Parse(v.input, inputfile.Typed, policies.ParseInput)
 }
 
 // recorded returns the newest recorded input of --node.
@@ -199,23 +191,14 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 func (v *eval) show(a *answerJSON) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Verdict", string(a.Verdict))
-	if len(a.Reasons) > 0 {
-		l.Add("Reasons", strings.Join(a.Reasons, "\n"))
+	l.AddIf("Reasons", strings.Join(a.Reasons, "\n"))
+	l.AddIf("Certificate TTL", a.TTL)
+	l.AddIf("More DNS Names", strings.Join(a.DNSNames, " "))
+	l.AddIf("IP Addresses", strings.Join(a.IPAddresses, " "))
+	keys := slices.Sorted(maps.Keys(a.Configuration))
+	for i, key := range keys {
+		keys[i] = key + " = " + a.Configuration[key]
 	}
-	if a.TTL != "" {
-		l.Add("Certificate TTL", a.TTL)
-	}
-	if len(a.DNSNames) > 0 {
-		l.Add("More DNS Names", strings.Join(a.DNSNames, " "))
-	}
-	if len(a.IPAddresses) > 0 {
-		l.Add("IP Addresses", strings.Join(a.IPAddresses, " "))
-	}
-	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 {
-		for i, key := range keys {
-			keys[i] = key + " = " + a.Configuration[key]
-		}
-		l.Add("Configuration", strings.Join(keys, "\n"))
-	}
+	l.AddIf("Configuration", strings.Join(keys, "\n"))
 	return l
 }

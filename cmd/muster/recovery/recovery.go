@@ -2,6 +2,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,10 +87,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 		}
 		return verb.Show(&where.Output, begun, func(r *orders.Recovery) fmt.Stringer {
 			where.After("start the provisioner; once all nodes are back, run `muster recovery end`")
-			lost := r.Lost
-			if lost == "" {
-				lost = "nothing is known to be missing"
-			}
+			lost := cmp.Or(r.Lost, "nothing is known to be missing")
 			return cli.Text("the store is in recovery since " + verb.Instant(r.Began) + ": " + lost + "\n")
 		})
 	}

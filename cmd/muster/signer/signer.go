@@ -49,13 +49,12 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, checked(jwt.ParseSite))
 	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParseNamePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
-		var err error
-		if n.Public, err = inputfile.ReadText(file, inputfile.Typed); err != nil {
-			return nil, err
-		}
-		signer, err := jwt.ParseSigner(n.Public)
+		signer, err := inputfile.Parse(file, inputfile.Typed, func(b []byte) (jwt.Signer, error) {
+			n.Public = b
+			return jwt.ParseSigner(b)
+		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, err
 		}
 		if n.Name == "" && signer.Name == "" {
 			base := filepath.Base(file)

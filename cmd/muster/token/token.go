@@ -2,6 +2,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -113,10 +114,7 @@ func uses(list []trust.TokenUse) *cli.Table {
 	for _, u := range list {
 		state := string(u.State)
 		if u.State == trust.UseReleased {
-			by := u.ReleasedBy
-			if by == "" {
-				by = "the refused attempt"
-			}
+			by := cmp.Or(u.ReleasedBy, "the refused attempt")
 			state = fmt.Sprintf("released %s by %s%s", verb.Instant(u.ReleasedAt), by, verb.Because(u.Why))
 		}
 		t.Add(string(u.Identity), state, verb.Instant(u.At), u.Source, verb.Short(u.Key))

@@ -81,8 +81,6 @@ func showAnswer(a *events.WebhookAnswer) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Addf("Answer", "%d %s, after %v", a.Status, http.StatusText(a.Status), a.Elapsed.Round(time.Millisecond))
 	l.Add("webhook-id", a.ID)
-	if body := strings.TrimSpace(a.Body); body != "" {
-		l.Add("Body", body)
-	}
+	l.AddIf("Body", strings.TrimSpace(a.Body))
 	return l
 }

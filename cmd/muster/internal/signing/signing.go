@@ -6,10 +6,8 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdh"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -112,14 +110,10 @@ func Pin(l *jwt.Limits, ca, sealTo string) error {
 
 // certificatePin returns the SHA-256 of the one certificate in a file.
 func certificatePin(path string) (string, error) {
-	b, err := inputfile.ReadText(path, inputfile.Typed)
-	if err != nil {
-		return "", err
-	}
-	certs, err := ca.ParseCertificates(b)
+	certs, err := inputfile.Parse(path, inputfile.Typed, ca.ParseCertificates)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s: %w", path, err)
+		return "", err
 	case len(certs) > 1:
 		return "", fmt.Errorf("%s: %d certificates, want only that of the authority", path, len(certs))
 	}
@@ -131,8 +125,7 @@ func certificatePin(path string) (string, error) {
 		return "", fmt.Errorf("%s: %q is not self-signed, and nodes pin the root: give that, such as ca/root.pem", path,
 			cert.Subject.CommonName)
 	}
-	sum := sha256.Sum256(cert.Raw)
-	return hex.EncodeToString(sum[:]), nil
+	return wire.Sum(cert.Raw), nil
 }
 
 // readSealKey returns the key of --seal: the text of a key, a file with such a text (seal.pub), or a file with a public

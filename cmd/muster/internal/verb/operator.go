@@ -152,8 +152,7 @@ func (o *Operator) do(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	err = client.Do(ctx, method, path, in, out)
-	var p *httpapi.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*httpapi.Problem](err); ok {
 		p.Detail, p.Remedy = o.Pasteable(p.Detail), o.Pasteable(p.Remedy)
 	}
 	return err

@@ -8,10 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/provisioner/waiting"
-
-	"muster/provisioner/orders"
-
 	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -19,7 +15,9 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/facts"
+	"muster/provisioner/orders"
 	"muster/provisioner/trust"
+	"muster/provisioner/waiting"
 )
 
 // A Configurator makes the configuration of a node for which the policy gives none.
@@ -241,3 +239,47 @@ func (s Source) proven() {
 
 // Config returns the configuration.
 func (p *Provisioner) Config() Config { return p.cfg }
+
+// A RequestKind is the purpose of a request.
+type RequestKind int
+
+// The kinds of requests.
+const (
+	RequestEnroll RequestKind = iota
+	RequestRenew
+	RequestConfirm
+)
+
+// RequestKinds has the names of the kinds in metrics.
+var RequestKinds = [...]string{"enroll", "renew", "confirm"}
+
+// A Meter measures requests. Its methods are called concurrently, must not block and should take less than 100 ns.
+type Meter interface {
+	// Done gets the code of the refusal, or "".
+	Done(RequestKind, time.Duration, wire.Code)
+
+	// Rejected counts a message that could not be decoded.
+	Rejected(wire.Code)
+}
+
+func (p *Provisioner) done(k RequestKind, begun time.Time, err error) {
+	p.cfg.Meter.Done(k, time.Since(begun), CodeOf(err))
+}
+
+// A Store keeps the durable state that provisioners share. Its methods are safe for concurrent use.
+type Store interface {
+	// Record returns the newest record of id with its revision, or nil and 0. If the record fails [Record.Check],
+	// the error wraps [trust.ErrRecord].
+	Record(ctx context.Context, id wire.Identity) (*Record, trust.Revision, error)
+
+	// Put writes r if the newest revision is still the given one, and returns once r is on disk. After
+	// [trust.ErrConflict] and [trust.ErrStoreFull] nothing was written. After other errors the write may still
+	// happen: read before deciding.
+	Put(ctx context.Context, r *Record, after trust.Revision) (trust.Revision, error)
+
+	Logs() *orders.Logs
+
+	trust.ClaimLog
+	TokenNotes
+	waiting.Store
+}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"muster/internal/wire"
+	"muster/provisioner/trust"
 )
 
 // A cluster that lost a leader writes again after 4 to 9 s (measured).
@@ -82,4 +82,50 @@ func (r *Record) carries(w *Record) bool {
 		return a.Serial == b.Serial && a.Digest == b.Digest
 	}
 	return r.Attempt == w.Attempt && r.State == w.State && same(r.Current, w.Current) && same(r.Next, w.Next)
+}
+
+const (
+	// A record takes 2 kB. Nodes confirm within seconds, and 140,000 nodes a minute are 2,300 a second.
+	maxRecent = 8192
+
+	recentFor = 30 * time.Second
+)
+
+// recentOffers saves confirmations a read. Other processes write too, so an entry is good only for a write under
+// compare-and-set. After a restore a revision may belong to another record, so no entry may outlive [recentFor].
+type recentOffers struct {
+	mu      sync.Mutex
+	records map[wire.Identity]remembered // guarded by mu
+}
+
+// remembered is a record that must not be changed.
+type remembered struct {
+	record   *Record
+	revision trust.Revision
+	at       time.Time
+}
+
+func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Next == nil {
+		delete(m.records, r.Identity)
+		return
+	}
+	if m.records == nil || len(m.records) >= maxRecent {
+		m.records = make(map[wire.Identity]remembered)
+	}
+	m.records[r.Identity] = remembered{r, revision, now}
+}
+
+// take removes and returns the record of id. Abs: the clock may have been set back.
+func (m *recentOffers) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found, ok := m.records[id]
+	delete(m.records, id)
+	if !ok || now.Sub(found.at).Abs() > recentFor {
+		return nil, 0
+	}
+	return found.record, found.revision
 }

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"muster/provisioner/waiting"
-
 	"muster/internal/wire"
 	"muster/provisioner/events"
+	"muster/provisioner/waiting"
 )
 
 // A Refusal is the only error of [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied]. Err is for log
@@ -123,3 +122,15 @@ func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 
 // Authenticated reports whether a request refused with the code was authenticated.
 func Authenticated(c wire.Code) bool { return !unproven[c] }
+
+// ErrNoRecord means that an identity has never enrolled here.
+var ErrNoRecord = errors.New("no such node has enrolled")
+
+// An OrderError means that an operator's order is invalid; nothing was done.
+type OrderError struct{ Err error }
+
+// Error implements error.
+func (e *OrderError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *OrderError) Unwrap() error { return e.Err }

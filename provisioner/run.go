@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -53,4 +54,38 @@ func (w *watcher) writeJournal(ctx context.Context) {
 	if err := w.revocations.WriteJournal(); err != nil {
 		w.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}
+}
+
+// A healthy store answers within milliseconds.
+const finishTimeout = 5 * time.Second
+
+// Finishing returns a context that ends finishTimeout after ctx, so that no change is cut off between its write and
+// its event.
+func Finishing(ctx context.Context) (finishing context.Context, end func()) {
+	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	given := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(finishTimeout, cancel)
+		context.AfterFunc(finishing, func() { timer.Stop() })
+	})
+	return finishing, func() { given(); cancel() }
+}
+
+// Revocations within one interval are put on one CRL.
+const crlEvery = 400 * time.Millisecond
+
+// CRLs returns the CRLs of this process: none before [Provisioner.CatchUp].
+func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
+
+func (w *watcher) keepCRLs(ctx context.Context) {
+	err := w.crls.Update(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	switch failed := err != nil; {
+	case failed && !w.crlsFailed:
+		w.cfg.Log.ErrorContext(ctx, "CRL not renewed; the previous one is in use until it expires", "err", err)
+	case !failed && w.crlsFailed:
+		w.cfg.Log.InfoContext(ctx, "CRL renewed again", "number", w.crls.Newest().Number)
+	}
+	w.crlsFailed = err != nil
 }

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
-	"muster/server/orders"
-
+	"muster/internal/disk"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/link"
+	"muster/server/orders"
 )
 
 // ErrLocked means that another agent uses the same directory: both would enroll, with different keys.
@@ -248,4 +251,54 @@ func (a *agent) waitFor(ctx context.Context, d time.Duration, files ...watched) 
 			}
 		}
 	}
+}
+
+type watched struct {
+	paths []string
+	seen  string
+}
+
+func watch(paths ...string) watched { return watched{paths, fingerprint(paths)} }
+
+func (w watched) changed() bool { return fingerprint(w.paths) != w.seen }
+
+// fingerprint identifies a version of a file. It includes the inode: programs that replace a file often keep its time,
+// and a signer's tokens have the same length.
+func fingerprint(paths []string) string {
+	var b strings.Builder
+	for _, path := range paths {
+		if fi, err := os.Stat(path); err == nil {
+			fmt.Fprint(&b, fi.Size(), fi.ModTime().UnixNano(), fi.Mode(), inode(fi))
+		}
+		b.WriteByte('|')
+	}
+	return b.String()
+}
+
+// lockFile creates path and takes an exclusive lock on it. The kernel releases the lock when the process ends. The
+// file is not removed: two processes could then lock two files of the same name.
+func lockFile(path string) (release func(), err error) {
+	f, err := inputfile.OpenState(path, 0)
+	if err != nil {
+		// A node with a certificate continues if its disk becomes read-only.
+		reads, rerr := inputfile.Open(path, inputfile.Configured)
+		if rerr != nil {
+			return nil, err
+		}
+		f = reads
+	}
+	locked, err := disk.TryLock(f)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("lock %s: %w", path, err)
+	case !locked:
+		err = fmt.Errorf("%w: %s is locked: stop the other agent, or use another --ssl-dir and --config",
+			ErrLocked, path)
+	default:
+		return func() {
+			disk.Unlock(f)
+			_ = f.Close() // nothing was written to it
+		}, nil
+	}
+	return nil, errors.Join(err, f.Close())
 }

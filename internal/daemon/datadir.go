@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster/internal/inputfile"
+	"muster/provisioner/httpapi"
 	"muster/provisioner/store"
 )
 
@@ -119,3 +120,17 @@ func (c *Config) checkMounted() error {
 	}
 	return nil
 }
+
+// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be valid.
+func SocketOf(path string) (string, error) {
+	cfg, err := readUnchecked(path)
+	if err != nil {
+		return "", err
+	}
+	if cfg.DataDir == "" {
+		return "", errors.New(path + ": data_dir: missing")
+	}
+	return cfg.socket(), nil
+}
+
+func (c *Config) socket() string { return filepath.Join(c.DataDir, httpapi.SocketName) }

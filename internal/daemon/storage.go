@@ -1,10 +1,15 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"muster/internal/disk"
+	"muster/internal/span"
+	"muster/internal/wire"
+	"muster/provisioner/broker"
 )
 
 // At 3 KiB a record, 512 MiB are 170,000 renewals.
@@ -36,3 +41,60 @@ func checkStorage(dir string, s disk.Space, configured disk.Size, low bool) erro
 
 // A disk of 1 GB/s fills 512 MiB in half a second at worst; enrollment takes minutes.
 const storageInterval = 2 * time.Second
+
+// JetStream refuses every write at its limit, far below the size of the disk. So new nodes are refused at a first
+// mark, and at a second only revocations are written.
+
+// maxReserve has room for over ten thousand revocations (1 KiB) with their records (3 KiB).
+const maxReserve = 64 << 20
+
+func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
+
+// limitMark caps the mark for the disk at a quarter of the limit. The mark exceeds the reserve, or known nodes would be
+// refused before new ones.
+func limitMark(configured disk.Size, limit int64) int64 {
+	return max(min(lowWater(configured, disk.Space{Total: limit}), limit/4), 2*reserve(limit))
+}
+
+// remaining counts bounded streams as full.
+func remaining(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
+
+func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
+	mark := limitMark(configured, u.Limit)
+	if enough(remaining(u), mark, low) {
+		return nil
+	}
+	return fmt.Errorf("the store uses %s of its limit of %s, of which %s are set aside for reports: no new nodes "+
+		"until %s are free; "+
+		"to raise the limit, free disk space and restart",
+		disk.Size(u.Stored), disk.Size(u.Limit), disk.Size(u.Promised), disk.Size(mark+mark/4))
+}
+
+// While the disk does not answer, watchSpace changes neither alarm nor room.
+func (k *monitor) watchSpace(ctx context.Context) error {
+	tight := false // JetStream was near its limit
+	return span.Every(ctx, storageInterval, func(ctx context.Context) {
+		low := k.alarms.Stands(wire.CodeStorageLow) != nil
+		var errs []error
+		dir := k.cfg.DataDir // with external brokers, only the journal is on this disk
+		if k.embedded != nil {
+			dir = k.cfg.StoreDir()
+		}
+		if s, err := disk.SpaceOf(dir); err == nil {
+			errs = append(errs, checkStorage(dir, s, k.lowWater, low))
+		}
+		if k.embedded != nil {
+			if u, err := k.embedded.Usage(); err == nil {
+				k.used.Store(&u)
+				err := checkLimit(u, k.lowWater, tight)
+				tight = err != nil
+				errs = append(errs, err)
+				k.Store().SetRoom(remaining(u) - reserve(u.Limit))
+			}
+		}
+		if full := k.full.Load(); full != nil {
+			errs = append(errs, *full)
+		}
+		k.alarms.Set(ctx, wire.CodeStorageLow, errors.Join(errs...))
+	})
+}

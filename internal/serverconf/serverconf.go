@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/internal/discover"
+	"muster/internal/nearest"
 	"muster/internal/span"
 	"muster/internal/wire"
 )
@@ -204,4 +205,14 @@ func parseLevel(s string) (level slog.Level, err error) {
 		err = fmt.Errorf("is %.80q, want debug, info, warn or error", s)
 	}
 	return level, err
+}
+
+// Misspelled returns an error that names the known key that is nearest to key, or nil if key is known or far from all:
+// other programs may read it.
+func Misspelled(key string) error {
+	meant := nearest.Word(key, known, 3)
+	if meant == key || meant == "" {
+		return nil
+	}
+	return fmt.Errorf("unknown key %q: did you mean %q?", key, meant)
 }

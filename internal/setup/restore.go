@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/provisioner/orders"
-
 	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/disk"
@@ -20,6 +18,7 @@ import (
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
+	"muster/provisioner/orders"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 )
@@ -309,4 +308,14 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 		}
 	}
 	return nil
+}
+
+// AcceptLoss puts a store that has lost data into recovery, see [orders.Recovery]. The provisioner of d must not run.
+// Repeating it is harmless.
+func AcceptLoss(ctx context.Context, d *daemon.Daemon, why trust.Cause) (r *orders.Recovery, err error) {
+	err = d.WithStore(ctx, "recovery", func(cfg store.Config) error {
+		r, err = store.AcceptLoss(ctx, cfg, why)
+		return err
+	})
+	return r, err
 }

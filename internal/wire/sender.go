@@ -1,6 +1,9 @@
 package wire
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // requestInfoHeader is set by the broker over the client's. Repeated or malformed headers can trick nats-server 2.15.2
 // and nats.go. So it is trusted only if it is the only header; nodes send none.
@@ -30,4 +33,15 @@ func SenderOf(header map[string][]string, bytes int) (Sender, error) {
 	}
 	_ = DecodeKnown([]byte(said[0]), &s) // unreadable is empty: an unknown sender
 	return s, nil
+}
+
+const siteSeparator = "@"
+
+// ServerName returns a broker's NATS name, from which provisioners learn the site of its nodes.
+func ServerName(name, site string) string { return name + siteSeparator + site }
+
+// SiteOfServer returns the site in a broker's NATS name, or "".
+func SiteOfServer(name string) string {
+	_, site, _ := strings.Cut(name, siteSeparator)
+	return site
 }

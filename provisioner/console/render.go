@@ -10,14 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"muster/provisioner/trust"
+	"unicode"
+	"unicode/utf8"
 
 	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/login"
+	"muster/provisioner/trust"
 )
 
 type pages map[string]*template.Template
@@ -189,4 +190,17 @@ func tone(what any) string {
 		}[v]
 	}
 	return ""
+}
+
+// prose splits a text at backquotes: odd parts are commands.
+func prose(text string) []string { return strings.Split(cli.Printable(text), "`") }
+
+// sentence makes a sentence of an error.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	first, n := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[n:]
+	return strings.TrimRight(text, ".") + "."
 }

@@ -16,6 +16,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // eventBeat keeps an idle stream of server-sent events open: most proxies cut it after 60 s of silence.
@@ -198,4 +199,14 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 		return p
 	}
 	return err
+}
+
+func webhookRoutes(s *Server) {
+	hooks := s.cfg.Webhooks
+	getList(s, viewer, "/v1/webhooks", func(*http.Request) ([]events.Webhook, error) { return hooks.List(), nil })
+	post(s, access{role: operator}, "/v1/webhooks/{name}/test", func(
+		r *http.Request, _ *none, c trust.Cause,
+	) (*events.WebhookAnswer, error) {
+		return hooks.Test(r.Context(), r.PathValue("name"), c.By)
+	})
 }

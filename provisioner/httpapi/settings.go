@@ -3,11 +3,10 @@ package httpapi
 import (
 	"net/http"
 
-	"muster/provisioner/orders"
-
-	"muster/provisioner/trust"
-
 	"muster/jwt"
+	"muster/provisioner/operate"
+	"muster/provisioner/orders"
+	"muster/provisioner/trust"
 )
 
 // Settings apply to the whole installation.
@@ -40,4 +39,13 @@ func settingRoutes(s *Server) {
 		err := pauses.End(r.Context(), q.Site, c)
 		return settings(), err
 	})
+}
+
+func policyRoutes(s *Server) {
+	process := s.cfg.Orders.Process
+	get(s, viewer, "/v1/policy", func(*http.Request) (*operate.PolicyInUse, error) { return process.Policy(), nil })
+	change(s, operator, "/v1/policy/reload",
+		func(r *http.Request, _ *Reason, c trust.Cause) (*operate.PolicyInUse, error) {
+			return process.ReloadPolicy(r.Context(), c)
+		})
 }

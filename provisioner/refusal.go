@@ -34,7 +34,6 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("refuse %q: %s: %v", r.Node, r.Code, r.Err)
 }
 
-// Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
 func (r *Refusal) public() wire.Code { return cmp.Or(r.PublicCode, r.Code) }
@@ -129,8 +128,6 @@ var ErrNoRecord = errors.New("no such node has enrolled")
 // An OrderError means that an operator's order is invalid; nothing was done.
 type OrderError struct{ Err error }
 
-// Error implements error.
 func (e *OrderError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *OrderError) Unwrap() error { return e.Err }

@@ -40,7 +40,6 @@ func (b *backoff) afterError(err error) time.Duration {
 	return max(b.next(), link.WaitOf(err))
 }
 
-// rounded returns a readable wait.
 func rounded(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)

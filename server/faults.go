@@ -36,7 +36,6 @@ type faults struct {
 	published string
 }
 
-// set adds the fault, or removes it if err is nil.
 func (f *faults) set(kind string, err error) {
 	if err == nil {
 		delete(f.active, kind)
@@ -107,7 +106,6 @@ func (a *agent) report(ctx context.Context, level slog.Level, kind, message stri
 	a.problems.problem(ctx, level, message, err)
 }
 
-// publishFaults publishes changed faults.
 func (m *member) publishFaults(ctx context.Context, conn *link.Conn) {
 	if text := m.faults.String(); text != m.faults.published && !m.renewal.unrecorded {
 		m.faults.published = text

@@ -60,7 +60,6 @@ func procNumber(pid int, file, key string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s", path, key)
 }
 
-// ownCPU returns this process's CPU time in nanoseconds.
 func ownCPU() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail with these arguments

@@ -43,7 +43,6 @@ type counts struct {
 	last                  time.Time
 }
 
-// playAll enrolls all nodes and waits for the last one.
 func (f *fleet) playAll(ctx context.Context, start time.Time) error {
 	defer func() {
 		for _, l := range f.links {

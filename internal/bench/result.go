@@ -91,7 +91,6 @@ func milliseconds(sorted []time.Duration, quantile float64) float64 {
 	return rounded(sorted[max(rank, 0)].Seconds()*1000, 1000)
 }
 
-// rounded rounds x; by is 10 for one decimal.
 func rounded(x, by float64) float64 { return math.Round(x*by) / by }
 
 // Missing returns how many nodes failed.

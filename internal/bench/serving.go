@@ -95,7 +95,6 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	return p, nil
 }
 
-// wait waits for a matching log line and returns its group.
 func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

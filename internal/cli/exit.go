@@ -19,7 +19,6 @@ const (
 
 type noRestart struct{ error }
 
-// Unwrap implements the interface of [errors.Unwrap].
 func (e noRestart) Unwrap() error { return e.error }
 
 // NoRestart marks the error of a service that a restart does not help: [Report] returns [ExitConfig] for it. NoRestart
@@ -37,10 +36,8 @@ type UsageError struct {
 	Help     string // command with the right --help, such as "muster jwt"
 }
 
-// Error implements error.
 func (e *UsageError) Error() string { return e.Mistakes.Error() }
 
-// Unwrap returns the mistakes.
 func (e *UsageError) Unwrap() error { return e.Mistakes }
 
 // Report writes each line of err to w after the program's name, and returns the exit status: [ExitDone] for nil,

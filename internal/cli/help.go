@@ -60,7 +60,6 @@ func (p *Program) FirstScreen(app *kingpin.ApplicationModel) string {
 	return b.String() + ".\n"
 }
 
-// wrapped breaks a text into lines of at most width bytes.
 func wrapped(text string, width int) string {
 	var b strings.Builder
 	column := 0
@@ -124,7 +123,6 @@ Flags:
 Arguments:
 {{.Context.Args|ArgsToTwoColumns|FormatTwoColumns}}{{end}}`
 
-// commandRows makes a row of each command that is not hidden.
 func commandRows(group *kingpin.CmdGroupModel) (rows [][2]string) {
 	for _, c := range group.Commands {
 		if !c.Hidden {

@@ -31,7 +31,6 @@ func (l *Labels) AddIf(label, value string) {
 // Addf is Add with a format.
 func (l *Labels) Addf(label, format string, args ...any) { l.Add(label, fmt.Sprintf(format, args...)) }
 
-// String returns the lines.
 func (l *Labels) String() string { return strings.Join(l.lines, "") }
 
 // A Table is rows of text in aligned columns. The zero value is ready to use.
@@ -55,7 +54,6 @@ func (t *Table) Add(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// String returns the lines.
 func (t *Table) String() string {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -71,13 +69,11 @@ var lineEnds = regexp.MustCompile(" *\n")
 // Text is output that is made [Printable] and otherwise written as it is.
 type Text string
 
-// String returns the text.
 func (t Text) String() string { return Printable(string(t)) }
 
 // Parts are outputs with an empty line between.
 type Parts []fmt.Stringer
 
-// String returns the outputs.
 func (p Parts) String() string {
 	texts := make([]string, len(p))
 	for i, part := range p {

@@ -10,7 +10,6 @@ import (
 // printable writes lines of JSON as [PrintableJSON]. The handler for text quotes what is unprintable by itself.
 type printable struct{ io.Writer }
 
-// Write implements [io.Writer].
 func (p printable) Write(line []byte) (int, error) {
 	_, err := p.Writer.Write(PrintableJSON(line))
 	return len(line), err

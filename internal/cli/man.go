@@ -100,7 +100,6 @@ func (m *manual) heading(macro, text string) { fmt.Fprintf(&m.b, ".%s \"%s\"\n",
 
 func (m *manual) item(tag, text string) { fmt.Fprintf(&m.b, ".TP\n.B %s\n%s\n", roff(tag), roff(text)) }
 
-// section adds text that keeps its lines, if there is any.
 func (m *manual) section(title, text string) {
 	if text != "" {
 		m.heading("SH", title)

@@ -147,7 +147,6 @@ func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) (names []st
 	return names
 }
 
-// commandsIn returns the names of the visible commands of a group.
 func commandsIn(group *kingpin.CmdGroupModel) (names []string) {
 	for _, c := range group.Commands {
 		if !c.Hidden {

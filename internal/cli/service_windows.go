@@ -78,7 +78,6 @@ func LogWriter() io.Writer {
 
 type events struct{ log *eventlog.Log }
 
-// Write implements [io.Writer].
 func (e events) Write(line []byte) (int, error) {
 	const id = 1
 	text := string(line)

@@ -27,7 +27,6 @@ func (v *value) Set(s string) error {
 	return v.set(s)
 }
 
-// String implements [kingpin.Value].
 func (v *value) String() string { return "" }
 
 // IsCumulative reports whether the flag may be repeated.

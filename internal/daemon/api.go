@@ -139,7 +139,6 @@ func (a *api) run(ctx context.Context) error {
 	return a.own.run(ctx, func(c tls.Certificate) { a.shown.Store(&c) })
 }
 
-// leaf returns the certificate that is shown now.
 func (a *api) leaf() (*x509.Certificate, error) {
 	c, err := a.certificate(nil)
 	if err != nil {

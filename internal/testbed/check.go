@@ -137,7 +137,8 @@ func (c *checker) noteOwner(id wire.Identity, serial string) {
 
 // namesCertificate reports whether a record names a serial: a revocation of the node covers only such certificates.
 func namesCertificate(r *provisioner.Record, serial string) bool {
-	return holds(r, serial) || slices.ContainsFunc(r.Superseded, func(s trust.RevokedCertificate) bool { return s.Serial == serial })
+	old := func(s trust.RevokedCertificate) bool { return s.Serial == serial }
+	return holds(r, serial) || slices.ContainsFunc(r.Superseded, old)
 }
 
 // issued returns the certificates that a record holds: its current and next one.

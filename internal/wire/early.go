@@ -34,7 +34,6 @@ func (a *EarlyPingConn) SinceConnect() time.Duration {
 	return time.Since(a.connectSent)
 }
 
-// Write implements [net.Conn].
 func (a *EarlyPingConn) Write(b []byte) (int, error) {
 	n, err := a.Conn.Write(b)
 	if a.connectSent.IsZero() {
@@ -46,7 +45,6 @@ func (a *EarlyPingConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Read implements [net.Conn].
 func (a *EarlyPingConn) Read(b []byte) (int, error) {
 	if !a.connectSent.IsZero() && !a.done {
 		if a.in == nil {

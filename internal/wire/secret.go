@@ -10,7 +10,6 @@ type Secret string
 // LogValue implements [slog.LogValuer].
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// String implements [fmt.Stringer].
 func (s Secret) String() string {
 	if s == "" {
 		return "(empty)"

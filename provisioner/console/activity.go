@@ -56,7 +56,6 @@ func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *act
 	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{})}
 }
 
-// wake starts following the log.
 func (a *activity) wake() { a.once.Do(func() { close(a.wanted) }) }
 
 func (a *activity) run(ctx context.Context) error {
@@ -144,7 +143,6 @@ func refusals(t *loggedEvent) int {
 	return 0
 }
 
-// newest returns up to n newest events that match, newest first.
 func (a *activity) newest(n int, wants func(*loggedEvent) bool) []*loggedEvent {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -81,7 +81,6 @@ func New(cfg Config) (*Console, error) {
 // Run follows the log of events after the first page was shown, until ctx is done, and returns nil then.
 func (c *Console) Run(ctx context.Context) error { return c.activity.run(ctx) }
 
-// ServeHTTP implements [http.Handler]. A certificate of the request's TLS connection must be proven.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	harden(w.Header())
 	c.mux.ServeHTTP(w, r)

@@ -99,7 +99,6 @@ func (c eventPages) events(v *visit) error {
 	return c.page(v, "events", "Events", p)
 }
 
-// search reads the newest matching events of the log.
 func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {
 	bounded, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()

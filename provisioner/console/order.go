@@ -28,7 +28,6 @@ type action struct {
 	command wire.Verb           // to the node, if it is a command
 }
 
-// named returns the action of that name, or nil.
 func named(actions []*action, name string) *action {
 	if i := slices.IndexFunc(actions, func(a *action) bool { return a.Name == name }); i >= 0 {
 		return actions[i]
@@ -36,7 +35,6 @@ func named(actions []*action, name string) *action {
 	return nil
 }
 
-// done returns the message of the action in the query.
 func done(v *visit, actions []*action) string {
 	if a := named(actions, v.r.URL.Query().Get("done")); a != nil {
 		return a.Done
@@ -96,7 +94,6 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 	}
 }
 
-// reason returns the operator and the reason in a form.
 func reason(v *visit) (trust.Cause, error) {
 	cause := trust.Cause{By: v.login.By(), Why: strings.TrimSpace(v.r.PostForm.Get("why"))}
 	if cause.Why == "" {

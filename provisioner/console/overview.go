@@ -50,7 +50,6 @@ type alarm struct {
 	Remedy string
 }
 
-// mostFirst returns a row for each count, highest first.
 func mostFirst[K ~string](counts map[K]int) []row {
 	all := make([]row, 0, len(counts))
 	for label, n := range counts {
@@ -106,7 +105,6 @@ func (c overviewPages) overview(v *visit) error {
 	return c.page(v, "overview", "Overview", page)
 }
 
-// countNodes counts nodes by state, and certificates by expiry.
 func (p *overviewPage) countNodes() {
 	for _, s := range states {
 		r := row{Label: string(s), Link: "/nodes?state=" + string(s), Count: p.Nodes.States[s], Title: stateWords[s]}

@@ -36,7 +36,6 @@ func roleError(l *login.Login, needs trust.OperatorRole) error {
 		"An admin changes roles with `muster operator add`", l.Role, l.Name, needs)}
 }
 
-// problem returns the answer for an error.
 func (c *Console) problem(err error) (status int, what, remedy string) {
 	if m, ok := errors.AsType[*mistake](err); ok {
 		return m.status, err.Error(), ""

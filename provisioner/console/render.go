@@ -67,7 +67,6 @@ func (f *frame) May(role string) bool {
 	return f.Login != nil && f.Login.Role.Covers(trust.OperatorRole(role))
 }
 
-// show answers with a page; login may be nil.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string,
 	main any) {
 	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
@@ -87,7 +86,6 @@ func (c *Console) page(v *visit, name, title string, main any) error {
 	return nil
 }
 
-// functions are those of the templates.
 func functions(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
 		"ago":    func(t time.Time) string { return ago(t, now()) },
@@ -116,7 +114,6 @@ func machine(e events.Event) string {
 	return e.Node
 }
 
-// ago writes how far t is from now.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -154,7 +151,6 @@ func short(s any) string {
 	return text
 }
 
-// number groups the digits of a count.
 func number(n any) string {
 	s := fmt.Sprint(n)
 	if _, err := strconv.ParseUint(s, 10, 64); err != nil {

@@ -66,7 +66,6 @@ func formToken(w http.ResponseWriter, r *http.Request) string {
 	return secret
 }
 
-// readForm reads a form and checks its secret.
 func readForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	if err := r.ParseForm(); err != nil {

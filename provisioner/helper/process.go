@@ -73,7 +73,6 @@ type limitedBuffer struct {
 	over   bool
 }
 
-// Write implements [io.Writer]. It never fails.
 func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if !l.over && l.b.Len()+len(p) > l.limit {
 		l.over = true
@@ -91,7 +90,6 @@ type tail struct {
 	limit int
 }
 
-// Write implements [io.Writer].
 func (t *tail) Write(p []byte) (int, error) {
 	t.b = append(t.b, p...)
 	if more := len(t.b) - t.limit; more > 0 {

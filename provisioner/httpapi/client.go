@@ -126,7 +126,6 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 
 const listenRemedy = "--url must have the host of a provisioner and the port of api.listen in its provisioner.yaml"
 
-// where returns the socket or URL of the provisioner, for messages.
 func (c *Client) where() string { return cmp.Or(c.socket, c.base) }
 
 // explain turns a failed connection into an error with cause and remedy.
@@ -153,7 +152,6 @@ func (c *Client) explain(err error) error {
 	return err
 }
 
-// explainRemote is explain for HTTPS.
 func (c *Client) explainRemote(err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

@@ -41,7 +41,6 @@ type Problem struct {
 	LeftAlone bool `json:"left_alone,omitempty"`
 }
 
-// Error implements error.
 func (p *Problem) Error() string {
 	if p.Remedy != "" {
 		return p.Detail + "; " + p.Remedy

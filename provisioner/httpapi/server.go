@@ -149,7 +149,6 @@ func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	p.write(w)
 }
 
-// get serves GET requests.
 func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request) (A, error)) {
 	s.handle("GET "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		a, err := answer(r)

@@ -70,7 +70,6 @@ type reader struct {
 	looked   time.Time // last call of mayStill
 }
 
-// Write implements [io.Writer].
 func (o *reader) Write(p []byte) (int, error) {
 	if time.Since(o.looked) >= checkEvery {
 		if err := o.mayStill(); err != nil {
@@ -84,7 +83,6 @@ func (o *reader) Write(p []byte) (int, error) {
 	return o.ResponseWriter.Write(p)
 }
 
-// send writes p and flushes.
 func (o *reader) send(p []byte) error {
 	if _, err := o.Write(p); err != nil {
 		return err

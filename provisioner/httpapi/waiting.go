@@ -120,7 +120,6 @@ func (f *WaitingFilter) matches(id wire.Identity) bool {
 	return strings.HasPrefix(string(id), f.Prefix) && (f.Match == "" || f.Match.Match(id))
 }
 
-// rangeOf parses an address or a range.
 func rangeOf(text string) (netip.Prefix, error) {
 	if at, err := netip.ParseAddr(text); err == nil {
 		at = at.Unmap()

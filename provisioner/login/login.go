@@ -34,10 +34,8 @@ type ValidityError struct {
 	Err error
 }
 
-// Error implements error.
 func (e *ValidityError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *ValidityError) Unwrap() error { return e.Err }
 
 // asValidityError returns a *ValidityError if err says that leaf itself is not valid now, else err.

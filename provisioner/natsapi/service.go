@@ -264,7 +264,6 @@ func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply
 	return &wire.Reply{Refusal: refusal}
 }
 
-// message returns nil without an error.
 func message(err error) *wire.Refusal {
 	if err == nil {
 		return nil

@@ -58,7 +58,6 @@ func ParseSecrets(text []byte) (Secrets, error) {
 	return all, nil
 }
 
-// String implements [fmt.Stringer].
 func (s Secrets) String() string { return fmt.Sprintf("(%d secrets)", len(s)) }
 
 // GoString implements [fmt.GoStringer].

@@ -83,7 +83,6 @@ type lateTLS struct {
 	plain  *bufio.Reader
 }
 
-// Read implements [net.Conn].
 func (s *lateTLS) Read(b []byte) (int, error) {
 	if s.config == nil {
 		return s.Conn.Read(b)
@@ -98,7 +97,6 @@ func (s *lateTLS) Read(b []byte) (int, error) {
 	return s.plain.Read(b[:min(len(b), len(line))])
 }
 
-// Write implements [net.Conn].
 func (s *lateTLS) Write(b []byte) (int, error) {
 	if s.config != nil {
 		if s.plain.Buffered() > 0 {

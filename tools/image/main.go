@@ -93,10 +93,8 @@ func (m *image) write(dir string) (v1.Hash, error) {
 		path.AppendImage(sboms))
 }
 
-// arch returns the architecture of dir, which ends with linux-ARCH.
 func arch(dir string) string { return strings.TrimPrefix(filepath.Base(dir), "linux-") }
 
-// platform returns the image of the programs in dir.
 func (m *image) platform(dir string) (v1.Image, error) {
 	base := newTree(m.created)
 	base.base()

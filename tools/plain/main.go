@@ -121,7 +121,6 @@ func (t *tree) pronouns(path string, first int, text string) {
 	}
 }
 
-// columns refuses each line that is too long.
 func (t *tree) columns(path, kind, text string) {
 	for i, line := range strings.Split(text, "\n") {
 		n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))

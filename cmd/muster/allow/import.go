@@ -66,7 +66,6 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 	return verb.Post[*operate.Imported](ctx, o, "/v1/allow/import", order)
 }
 
-// show returns a table of the changes.
 func (f *importFlags) show(o *verb.Operator, done *operate.Imported) fmt.Stringer {
 	t := cli.NewTable("CHANGE", "PATTERN")
 	for _, c := range []struct {

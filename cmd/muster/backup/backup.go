@@ -111,14 +111,12 @@ func removeOldest(dir, newest string, keep int) error {
 	return nil
 }
 
-// read reads and checks an existing backup.
 func read(ctx context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, error) {
 	bar := cli.NewProgress(os.Stderr, "checking", "messages", -1)
 	defer bar.Done()
 	return setup.CheckBackupFile(ctx, file, func() { bar.Add(1) })
 }
 
-// write makes a backup.
 func write(ctx context.Context, o *verb.Operator, file string) (info *setup.BackupInfo, err error) {
 	err = cli.WriteNewBy(file, 0o600, false, func(w io.Writer) error {
 		client, err := o.Client()
@@ -148,7 +146,6 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 	return info, err
 }
 
-// describe returns the contents of a backup as text.
 func describe(info *setup.BackupInfo) string {
 	var parts []string
 	for _, s := range info.Streams {

@@ -60,7 +60,6 @@ func (r *restore) run(ctx context.Context) error {
 	return verb.Unprinted("the store is restored", verb.Show(&r.setup.Output, out, r.show))
 }
 
-// show reports what was restored, and the next steps.
 func (r *restore) show(out *setup.Restored) fmt.Stringer {
 	say := r.setup.After
 	say("start the provisioner; nodes come back by their certificates")

@@ -141,7 +141,6 @@ func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 	})
 }
 
-// table returns the result as text.
 func table(r *bench.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }

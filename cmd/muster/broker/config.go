@@ -81,7 +81,6 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 // isLeaf reports whether the server is a leaf of a hub.
 func (v *config) isLeaf() bool { return v.hub.Site != "" || len(v.hub.URLs) > 0 }
 
-// check returns all mistakes in the combination of flags.
 func (v *config) check() error {
 	var err error
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
@@ -122,7 +121,6 @@ func checkPeer(address string) error {
 	return checkAddress(address)
 }
 
-// checkHub returns all mistakes in the flags of a site's broker.
 func (v *config) checkHub() error {
 	if !v.isLeaf() {
 		return nil

@@ -56,7 +56,6 @@ func (r *roll) run(ctx context.Context) error {
 	return r.show(os.Stdout, rolled)
 }
 
-// show prints the lines for provisioner.yaml, and the next steps.
 func (r *roll) show(w io.Writer, rolled *setup.Rolled) error {
 	lines, err := rolled.Lines()
 	if err != nil {

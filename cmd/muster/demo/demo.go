@@ -47,7 +47,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
-// check reports a fleet that is too small or too large.
 func (v *flags) check() error {
 	least := 1
 	if v.stay {
@@ -91,7 +90,6 @@ func (v *flags) run(ctx context.Context) error {
 	return nil
 }
 
-// progress shows a phase of the demo on standard error.
 func progress(label string, nodes int) (one, end func()) {
 	bar := cli.NewProgress(os.Stderr, label, "nodes", nodes)
 	return func() { bar.Add(1) }, bar.Done
@@ -151,7 +149,6 @@ In another terminal:
 Ctrl-C ends it.
 `
 
-// result returns the report of a finished demo.
 func result(r *demo.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }

@@ -45,7 +45,6 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	return c, limits, errors.Join(mistakes...)
 }
 
-// times sets when the token becomes valid and when it expires.
 func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
 	c.IssuedAt, c.NotBefore = now, now
 	var early, late error
@@ -67,7 +66,6 @@ func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
 	return errors.Join(early, late)
 }
 
-// limits returns the limits for extensions.muster.
 func (v *command) limits() (jwt.Limits, error) {
 	var mistakes []error
 	l := v.sign.limits
@@ -87,7 +85,6 @@ func (v *command) limits() (jwt.Limits, error) {
 	return l, errors.Join(mistakes...)
 }
 
-// parseExtensions parses the one JSON object in text.
 func parseExtensions(text string) (map[string]json.RawMessage, error) {
 	if err := wire.CheckStrict([]byte(text)); err != nil {
 		return nil, fmt.Errorf(`%w; want a JSON object such as {"rack": "b4"}, or "$(cat FILE)" for one in a file`, err)

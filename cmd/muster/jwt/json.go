@@ -42,7 +42,6 @@ func (t *shown) json(secrets bool) *tokenJSON {
 	return out
 }
 
-// only returns the claims with these names.
 func only(claims map[string]json.RawMessage, names ...string) map[string]json.RawMessage {
 	some := make(map[string]json.RawMessage)
 	for _, name := range names {

@@ -89,7 +89,6 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	all[view.FullCommand()] = v.runView
 }
 
-// flag adds a flag for one of the verbs.
 func (v *command) flag(c *kingpin.CmdClause, verb, name string) *kingpin.FlagClause {
 	f := flag{name, verb, new(bool)}
 	v.flags = append(v.flags, f)
@@ -106,7 +105,6 @@ func (v *command) means(verb string) bool {
 	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && f.verb == verb })
 }
 
-// refuse returns an error for each given flag of another verb.
 func (v *command) refuse(verb string) error {
 	var mistakes []error
 	for _, f := range v.flags {
@@ -117,7 +115,6 @@ func (v *command) refuse(verb string) error {
 	return errors.Join(mistakes...)
 }
 
-// checkAuto returns the mistakes in a command line without a verb.
 func (v *command) checkAuto() error {
 	if !v.means("sign") {
 		return v.checkView()

@@ -70,7 +70,6 @@ func (v *command) addSignFlags(c *kingpin.CmdClause) {
 	flag("upgrade").BoolVar(&s.claims.AllowUpdate)
 }
 
-// checkSign returns the mistakes in the command line of sign.
 func (v *command) checkSign() error {
 	_, _, err := v.claims()
 	return errors.Join(v.refuse("sign"), err)
@@ -155,7 +154,6 @@ func warnOpen(l jwt.Limits, secure bool) {
 	}
 }
 
-// sameFile reports whether both paths lead to one file.
 func sameFile(a, b string) bool {
 	fa, noA := os.Stat(a)
 	fb, noB := os.Stat(b)

@@ -41,7 +41,6 @@ func (v *command) addViewFlags(c *kingpin.CmdClause) {
 	v.flag(c, "view", "show-secret").BoolVar(&v.view.showSecret)
 }
 
-// checkView returns the mistakes in the command line of view.
 func (v *command) checkView() error {
 	err := v.refuse("view")
 	if v.view.showSecret && v.view.form != cli.FormJSON {
@@ -87,7 +86,6 @@ func (v *command) runView(context.Context) error {
 	return t.print()
 }
 
-// verify verifies a token with the key file.
 func (v *command) verify(text string) (*jwt.Verified, error) {
 	signer, err := inputfile.Parse(v.key, inputfile.Typed, jwt.ParseSigner)
 	if err != nil {
@@ -166,7 +164,6 @@ func (t *shown) addClaims(l *cli.Labels) {
 	}
 }
 
-// addLimits adds muster's limits.
 func (t *shown) addLimits(l *cli.Labels) {
 	if t.Limits.Uses > 0 {
 		l.Addf("Uses", "%d", t.Limits.Uses)
@@ -184,7 +181,6 @@ func (t *shown) addLimits(l *cli.Labels) {
 	l.AddIf("CA Certificate SHA-256", t.Limits.CA)
 }
 
-// addTimes adds the token's time of validity.
 func (t *shown) addTimes(l *cli.Labels) {
 	if at := t.NotBefore; at.After(t.now) {
 		l.Addf("Valid From", "%s (in %s)", verb.Instant(at), span.Format(at.Sub(t.now)))
@@ -199,7 +195,6 @@ func (t *shown) addTimes(l *cli.Labels) {
 	}
 }
 
-// indented returns claims as indented JSON.
 func indented(value any) string {
 	b, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

@@ -47,7 +47,6 @@ func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
 		"is retired: the name is free")
 }
 
-// addChange adds a verb without flags of its own.
 func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	// Twice the default alive_interval, so that --unseen chooses no running node.
 	v := &order{verb: c.Model().Name, selection: &filter{minUnseen: time.Hour}}

@@ -74,10 +74,8 @@ func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	return q, errors.Join(verb.Flag("expires-before", expires), verb.Flag("unseen", unseen), verb.Flags(q.Check()))
 }
 
-// hints implements [selection].
 func (f *filter) hints() []string { return verb.NodeNames() }
 
-// check implements [selection].
 func (f *filter) check() error {
 	q, err := f.query(fleet.Query{}, time.Now())
 	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < f.minUnseen {

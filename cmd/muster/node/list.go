@@ -92,7 +92,6 @@ var columns = []cli.Column[fleet.Node]{
 	}},
 }
 
-// countedStates returns the number of nodes in each state as text.
 func countedStates(counts map[provisioner.State]int) string {
 	var states []string
 	for _, s := range []provisioner.State{

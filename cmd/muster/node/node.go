@@ -38,7 +38,6 @@ const questionHelp = `
 Exits with 0 if there is an answer, 1 if the name is unknown or no provisioner
 answers, 2 if the command line is wrong.`
 
-// addQuestion adds a verb that asks about one node.
 func addQuestion[T any](
 	parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) fmt.Stringer,
 ) {
@@ -50,5 +49,4 @@ func addQuestion[T any](
 	}, show)
 }
 
-// pathOf returns the API's path of a node.
 func pathOf(id wire.Identity, what string) string { return "/v1/nodes/" + string(id) + what }

@@ -38,7 +38,6 @@ type selection interface {
 	empty() bool
 	hints() []string // names, for completion
 
-	// check returns the mistakes in the flags.
 	check() error
 
 	// choose adds to w the nodes that match the flags and the pattern; "" matches all.
@@ -57,7 +56,6 @@ names the nodes that were not tried.
 Exits with 0 if all nodes are done, 1 if not, or if the answer was no, 2 if the
 command line is wrong.`
 
-// addFlags adds the arguments and flags, with their checks.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("nodes", "Names of nodes, or patterns of names.").HintAction(v.selection.hints).StringsVar(&v.given)
 	cli.Flag(c, "all").BoolVar(&v.all)
@@ -76,7 +74,6 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, v.check)
 }
 
-// check returns all mistakes in the command line.
 func (v *order) check() error {
 	v.names, v.patterns = nil, nil
 	var errs []error
@@ -127,7 +124,6 @@ func (w *targets) unique() {
 		func(a, b target) bool { return a.Node == b.Node && (a.Key == b.Key || a.Key == "") })
 }
 
-// states counts the nodes whose state is known.
 func (w *targets) states() map[provisioner.State]int {
 	counts := map[provisioner.State]int{}
 	for i := range w.Targets {
@@ -138,7 +134,6 @@ func (w *targets) states() map[provisioner.State]int {
 	return counts
 }
 
-// nodes returns the names.
 func (w *targets) nodes() []wire.Identity {
 	ids := make([]wire.Identity, len(w.Targets))
 	for i := range w.Targets {
@@ -235,7 +230,6 @@ func (v *order) show(w *targets) error {
 	})
 }
 
-// none reports that no node was chosen.
 func (v *order) none() fmt.Stringer {
 	v.Say("no nodes match: nothing to do")
 	return nil

@@ -24,7 +24,6 @@ type pendingFilter struct {
 	approve bool // only those that wait for an approval
 }
 
-// addFlags implements [selection].
 func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
 	cli.Flag(c, "address").StringVar(&f.From)
@@ -33,16 +32,13 @@ func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 // empty implements [selection].
 func (f *pendingFilter) empty() bool { return f.IsZero() }
 
-// hints implements [selection].
 func (f *pendingFilter) hints() []string { return verb.PendingNames() }
 
-// check implements [selection].
 func (f *pendingFilter) check() error {
 	_, err := f.Compile()
 	return verb.Flags(err)
 }
 
-// pending asks for the pending nodes.
 func (f *pendingFilter) pending(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
 	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
 }

@@ -14,7 +14,6 @@ const showHelp = `Shows the record of a node: state, certificates, why and by wh
 admitted, its token, and the facts that are kept. 'muster node explain' explains it,
 'muster node history' shows how it came about.`
 
-// show returns a record as text.
 func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	r := report.Record
 	l := &cli.Labels{}
@@ -59,7 +58,6 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	return l
 }
 
-// addIssued adds a certificate, if there is one.
 func addIssued(l *cli.Labels, label string, i *provisioner.Issued) {
 	if i == nil {
 		return

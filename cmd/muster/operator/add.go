@@ -70,10 +70,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// file returns the path that --certificate writes.
 func (n *newcomer) file() string { return cmp.Or(n.out, n.name+".pem") }
 
-// check returns all mistakes in the combination of flags.
 func (n *newcomer) check() error {
 	var errs []error
 	switch {

@@ -63,7 +63,6 @@ func addResume(app *kingpin.Application, all cli.Verbs) {
 	})
 }
 
-// where returns the scope of a pause as text.
 func where(site jwt.Site) string {
 	if site == "" {
 		return "everywhere"

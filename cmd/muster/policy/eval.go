@@ -56,7 +56,6 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = v.run
 }
 
-// check returns all mistakes in the combination of flags.
 func (v *eval) check() error {
 	var err error
 	if (v.input == "") == (v.node == "") {
@@ -98,7 +97,6 @@ func (v *eval) run(ctx context.Context) error {
 	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)
 }
 
-// read returns the input from --input or --node.
 func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	switch v.input {
 	case "":
@@ -187,7 +185,6 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 	return a
 }
 
-// show returns the decision as text.
 func (v *eval) show(a *answerJSON) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Verdict", string(a.Verdict))

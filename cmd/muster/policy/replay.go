@@ -84,7 +84,6 @@ func (v *replay) run(ctx context.Context) error {
 	return nil
 }
 
-// showReplay returns the result of a replay as text.
 func showReplay(r *policies.ReplayReport) fmt.Stringer {
 	t := &cli.Table{}
 	if r.Flipped > 0 {

@@ -118,7 +118,6 @@ func (s *initFlags) run(ctx context.Context) error {
 	return verb.Unprinted(verb.Quoted(s.dir)+" is ready", err)
 }
 
-// next returns the next steps, as commands to paste.
 func (s *initFlags) next() string {
 	names := s.Installation
 	if len(names.BrokerNames) == 0 {

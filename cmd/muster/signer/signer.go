@@ -78,7 +78,6 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// checkName refuses a name that is too long.
 func checkName(name string) (string, error) {
 	if len(name) > trust.MaxSignerNameBytes {
 		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
@@ -128,7 +127,6 @@ var columns = []cli.Column[trust.SignerInfo]{
 	{Title: "VALID FROM", Wide: true, Value: func(s trust.SignerInfo) any { return s.NotBefore }},
 }
 
-// stateOf returns the state of a signer.
 func stateOf(s *trust.SignerInfo, now time.Time) string {
 	switch {
 	case s.Removed:

@@ -38,7 +38,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 // one is a token that is named on the command line.
 type one struct{ name string }
 
-// tokenArg adds the argument that names a token.
 func tokenArg(c *kingpin.CmdClause) *one {
 	t := &one{}
 	c.Arg("token", "Id of the token, or its file.").HintAction(verb.TokenIDs).Required().StringVar(&t.name)
@@ -66,7 +65,6 @@ func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err 
 	return tokens + string(named.ID), string(named.ID), nil
 }
 
-// usesText returns the uses that are left as text.
 func usesText(t *operate.TokenSummary) string {
 	if t.Signer == "" {
 		return "-" // revoked before its first use: the limits are unknown
@@ -77,7 +75,6 @@ func usesText(t *operate.TokenSummary) string {
 	return fmt.Sprintf("%d of %d left", t.Remaining(), t.Uses)
 }
 
-// stateOf returns the state of a token.
 func stateOf(t *operate.TokenSummary, now time.Time) string {
 	switch {
 	case t.Revoked != nil:
@@ -108,7 +105,6 @@ func forText(t *operate.TokenSummary) string {
 	return strings.Join(parts, ", ")
 }
 
-// uses returns a table of uses.
 func uses(list []trust.TokenUse) *cli.Table {
 	t := cli.NewTable("NODE", "USE", "AT", "FROM", "KEY")
 	for _, u := range list {

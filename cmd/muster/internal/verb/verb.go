@@ -38,7 +38,6 @@ func (o *Output) After(format string, args ...any) {
 	o.after = append(o.after, fmt.Sprintf(format, args...))
 }
 
-// sayAfter writes the remarks of After.
 func (o *Output) sayAfter() {
 	for _, line := range o.after {
 		o.Say("%s", line)
@@ -102,7 +101,6 @@ type Shown interface {
 	show(o *Output, answer any) error
 }
 
-// show implements [Shown].
 func (l *Rows[R]) show(o *Output, answer any) error {
 	if len(l.Rows) == 0 && o.ForPeople() {
 		o.Say("%s", l.Empty)

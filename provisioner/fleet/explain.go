@@ -218,9 +218,13 @@ func (e *explainer) waitingKey(w *waiting.Key) {
 	f := e.add(string(w.Code), "The key %s from %s has waited for the name since %s, and asked last at %s: %s.",
 		w.KeyHash, cmp.Or(w.Source, "an unknown address"), stamp(w.Since), stamp(w.LastAsked), withCause(w.Code,
 			strings.Join(w.Reasons, "; ")))
+	compared := "its log shows this key"
+	if w.Protocol != "" {
+		compared = "this is its key (docs/choria.md says how to see that)"
+	}
 	switch w.Code {
 	case wire.CodeApprovalPending:
-		f.Do = []Action{e.about("node approve", w.KeyHash, "admit the machine, if its log shows this key")}
+		f.Do = []Action{e.about("node approve", w.KeyHash, "admit the machine, if "+compared)}
 	case wire.CodeIdentityTaken:
 		if p := provisioner.Protocol(w.Protocol); p != e.record.Protocol {
 			f.Do = []Action{{Text: fmt.Sprintf("the name is enrolled over protocol %s, and this machine asks over %s: "+
@@ -230,7 +234,7 @@ func (e *explainer) waitingKey(w *waiting.Key) {
 		}
 		f.Do = []Action{
 			e.about("node grant", w.KeyHash,
-				"give it the name, if the machine was reinstalled, and its log shows this key"),
+				"give it the name, if the machine was reinstalled, and "+compared),
 		}
 	default:
 		f.Do = Remedies(w.Code, e.Identity, w.Token)

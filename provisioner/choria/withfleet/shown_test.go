@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
@@ -18,7 +19,7 @@ import (
 func TestOperatorsSeeTheProtocol(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)
-	client := httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
+	client := clientOf(f)
 	list := func(protocol string) (names []string) {
 		var p fleet.Page
 		q := httpapi.NodeQuery(fleet.Query{Filter: fleet.Filter{Protocol: protocol}}).Encode()
@@ -41,27 +42,10 @@ func TestOperatorsSeeTheProtocol(t *testing.T) {
 		f.Eventually("the list of "+protocol, func() bool { return strings.Join(list(protocol), ", ") == want })
 	}
 
-	explained := func(name, want string) (said string) {
-		f.Eventually(name+" is explained", func() bool {
-			var e fleet.Explanation
-			if err := client.Do(f.Context(), http.MethodGet, "/v1/nodes/"+name+"/explain", nil, &e); err != nil {
-				t.Fatal(err)
-			}
-			said = ""
-			for _, finding := range e.Findings {
-				said += finding.Text + "\n"
-				for _, a := range finding.Do {
-					said += a.Command() + " " + a.Text + "\n"
-				}
-			}
-			return strings.Contains(said, want)
-		})
-		return said
-	}
 	f.Refused(f.Node(web1))
 	start(t, f, other.Identity, nil)
-	explained(other.Identity, "enrolled over protocol muster, and this machine asks over choria")
-	said := explained(web1, "enrolled over protocol choria, and this machine asks over muster")
+	explained(f, other.Identity, "enrolled over protocol muster, and this machine asks over choria")
+	said := explained(f, web1, "enrolled over protocol choria, and this machine asks over muster")
 	if strings.Contains(said, "node grant") || !strings.Contains(said, "as a new machine, over protocol choria") {
 		t.Errorf("explained as:\n%s", said)
 	}
@@ -75,4 +59,39 @@ func TestOperatorsSeeTheProtocol(t *testing.T) {
 		t.Errorf("a grant: %v", err)
 	}
 	f.Check()
+}
+
+// A Choria server's log does not show the key that an operator must compare.
+func TestApprovalSaysHowToCompareTheKey(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
+		c.Choria.Brokers = []string{"broker.example.net:4222"}
+	}})
+	start(t, f, web1, nil)
+	if said := explained(f, web1, "muster node approve"); strings.Contains(said, "log shows") {
+		t.Errorf("explained as:\n%s", said)
+	}
+}
+
+func clientOf(f *testbed.Fleet) *httpapi.Client {
+	return httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
+}
+
+// explained waits until a node is explained with a text, and returns the explanation in one piece.
+func explained(f *testbed.Fleet, name, want string) (said string) {
+	f.Eventually(name+" is explained", func() bool {
+		var e fleet.Explanation
+		if clientOf(f).Do(f.Context(), http.MethodGet, "/v1/nodes/"+name+"/explain", nil, &e) != nil {
+			return false // nothing is known yet
+		}
+		said = ""
+		for _, finding := range e.Findings {
+			said += finding.Text + "\n"
+			for _, a := range finding.Do {
+				said += a.Command() + " " + a.Text + "\n"
+			}
+		}
+		return strings.Contains(said, want)
+	})
+	return said
 }

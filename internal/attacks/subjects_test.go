@@ -1,6 +1,7 @@
 package attacks_test
 
 import (
+	"crypto/tls"
 	"strings"
 	"testing"
 	"time"
@@ -17,14 +18,17 @@ var foreignSubjects = []string{
 	"muster.>", "muster.node.web1_example_net", "muster.revocation.x", "muster.entry.allow.x", "muster.v1.>",
 	"muster.v1.command.*", "muster.v1.command.db1_example_net", "muster.v1.command.web1",
 	"muster.v1.event.db1_example_net.alive", "muster.v1.event.web1_example_net.other", "muster.v1.registration.>",
-	"muster.view.>", "provisioning.node.web1",
+	"muster.view.>", "provisioning.node.web1", "provisioning.>", "provisioning.node.db1.example.net",
+	"provisioning.reply.db1_example_net.x.y", "choria.lifecycle.>", "mcollective.>",
 }
 
-// TestForeignSubjects has a token's holder and a node of the fleet publish and subscribe where they may not. The
+// TestForeignSubjects has a token's holder, a Choria server and a node of the fleet publish and subscribe where they may not. The
 // broker refuses each: nothing is delivered, and the connection learns it by an error of permissions.
 func TestForeignSubjects(t *testing.T) {
 	t.Parallel()
-	tg := newTarget(t)
+	tg := install(t)
+	tg.edit("provisioner.yaml", "\nchoria:\n", "\nchoria:\n  brokers: [broker.example.net]\n")
+	tg.start()
 	n, enrolled := tg.provision("web1.example.net")
 	refused := make(chan error, 1)
 	report := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
@@ -34,12 +38,20 @@ func TestForeignSubjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(member.Close)
-	for name, nc := range map[string]*nats.Conn{"a token's holder": holder, "a node of the fleet": member} {
+	server, err := nats.Connect("nats://"+tg.broker, nats.Name("web2.example.net"), nats.Token(tg.token(nil)), report,
+		nats.Secure(&tls.Config{InsecureSkipVerify: true})) //nolint:gosec // as Choria's servers do
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	for name, nc := range map[string]*nats.Conn{"a token's holder": holder, "a node of the fleet": member,
+		"a Choria server": server} {
 		subjects := append([]string{"muster.v1.event.web1_example_net.alive.more"}, foreignSubjects...)
-		if nc == holder {
+		if nc != member {
 			subjects = append(subjects, wire.SubjectRenew, "muster.v1.event.web1_example_net.alive",
 				"muster.v1.command.web1_example_net")
-		} else {
+		}
+		if nc != holder {
 			subjects = append(subjects, wire.SubjectEnroll)
 		}
 		for _, subject := range subjects {

@@ -54,6 +54,9 @@ type server struct {
 	// answer replaces the answer to an action, if it returns one. May be nil.
 	answer func(action string) (status int, data any)
 
+	// before is called with each request before it is answered. May be nil.
+	before func(*choria.Request)
+
 	mu     sync.Mutex
 	asked  []string          // guarded by mu: actions
 	pushed map[string]string // guarded by mu: the configuration, nil until then
@@ -106,6 +109,9 @@ func (s *server) hear(m *nats.Msg) {
 	}
 	if call.Action != "inventory" && call.Data.Token != testbed.Secret {
 		s.t.Errorf("%s came with the secret %q", call.Action, call.Data.Token)
+	}
+	if s.before != nil {
+		s.before(r)
 	}
 	status, data := 0, any(map[string]string{"message": "done"})
 	replaced := false

@@ -51,7 +51,7 @@ func (d *Daemon) renewChoria(ctx context.Context) error {
 	}
 	for span.Sleep(ctx, time.Minute/choriaRenewalRounds) {
 		if err := d.renewChoriaOnce(ctx); err != nil {
-			d.opts.Log.WarnContext(ctx, "Choria servers not provisioned again before their certificates end", "err", err)
+			d.opts.Log.WarnContext(ctx, "nodes not provisioned again before their certificates end", "err", err)
 		}
 	}
 	return nil

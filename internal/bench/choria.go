@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
@@ -49,12 +50,13 @@ type choriaAction struct {
 }
 
 // provision connects as a Choria server, and answers requests until it is to restart.
-func (f *fleet) provision(n *node) error {
+func (f *fleet) provision(ctx context.Context, n *node) error {
 	c, err := f.dial(n.own)
 	if err != nil {
 		return err
 	}
 	defer c.close()
+	defer context.AfterFunc(ctx, c.close)()
 	for i, agent := range []string{"discovery", "rpcutil", "choria_util", "choria_provision"} {
 		c.subscribe("provisioning.broadcast.agent."+agent, uint64(2+i))
 	}

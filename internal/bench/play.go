@@ -81,7 +81,7 @@ func (f *fleet) runNode(ctx context.Context, n *node, since time.Time) {
 	defer func() { hangUp(own) }()
 	limit, backoff := time.Now().Add(patience), firstBackoff
 	for {
-		err := f.attempt(n, &own)
+		err := f.attempt(ctx, n, &own)
 		if err == nil {
 			f.count.countDone(f.applied, time.Since(since))
 			return
@@ -107,9 +107,9 @@ func hangUp(own link) {
 }
 
 // attempt connects, enrolls and confirms, as far as not done yet. own is the node's own connection, if any.
-func (f *fleet) attempt(n *node, own *link) (err error) {
+func (f *fleet) attempt(ctx context.Context, n *node, own *link) (err error) {
 	if f.cfg.Choria != 0 {
-		return f.provision(n)
+		return f.provision(ctx, n)
 	}
 	l := *own
 	switch {

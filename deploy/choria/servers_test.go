@@ -1,8 +1,13 @@
 package choria_test
 
 import (
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+
+	"muster/internal/testproc"
 )
 
 // TestServers boots servers together, and looks at each.
@@ -123,5 +128,30 @@ func TestKilled(t *testing.T) {
 				s.once(s.provisioned())
 			}
 		})
+	}
+}
+
+// TestExample runs examples/choria at a small size.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	testproc.NeedsInstall(t)
+	testproc.NeedsRoot(t)
+	muster, err := builtMuster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "../../examples/choria/run.sh")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes to end
+	cmd.Env = append(os.Environ(), "NODES=6", "PORT="+testproc.FreePort(t), "CHORIA="+choriaProgram(t, newest),
+		"MUSTER="+muster, "NATS_SERVER="+testproc.NATSServer(t), "TMPDIR="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("run.sh: %v\n%s", err, out)
+	}
+	for _, want := range []string{"6 servers are in the fleet", "this machine is for spare parts",
+		"shut down retired.example.net", "provisioned again"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("run.sh does not print %q:\n%s", want, out)
+		}
 	}
 }

@@ -113,7 +113,7 @@ var flagTexts = map[string]flagText{
 	"seal": {
 		"FILE",
 		"Public key to which nodes encrypt token and requests: the seal.pub of 'muster provisioner init', or " +
-			"its text.",
+			"its text. Choria servers cannot use such a token.",
 	},
 	"secret-file": {"FILE", "File with the secret of the token, which nodes and provisioner share."},
 	"show-secret": {"", "With -o json: show the token's secrets."},

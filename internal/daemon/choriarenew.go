@@ -2,8 +2,8 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"muster/internal/conffile"
@@ -29,10 +29,7 @@ type ChoriaRenewConfig struct {
 	SecretFile string `yaml:"secret_file"`
 }
 
-const (
-	defaultChoriaRenewals = 10
-	choriaRenewalRounds   = 6 // a minute
-)
+const defaultChoriaRenewals = 10
 
 func (c *Config) validateChoriaRenew(v *Mistakes) {
 	r := &c.Choria.Renew
@@ -42,27 +39,23 @@ func (c *Config) validateChoriaRenew(v *Mistakes) {
 	}
 }
 
-// renewChoria orders back servers whose certificates end soon, some in each round. A server that is away is tried again
-// in a later round.
+// renewChoria orders back servers whose certificates end soon, one at a time in random order, so that a server that is
+// away delays no other.
 func (d *Daemon) renewChoria(ctx context.Context) error {
 	r := &d.cfg.Choria.Renew
 	if r.Before == 0 || d.parts.choria == nil {
 		return nil
 	}
-	for span.Sleep(ctx, time.Minute/choriaRenewalRounds) {
-		if err := d.renewChoriaOnce(ctx); err != nil {
-			d.opts.Log.WarnContext(ctx, "nodes not provisioned again before their certificates end", "err", err)
+	for span.Sleep(ctx, time.Minute/time.Duration(r.PerMinute)) {
+		if err := d.renewOneChoria(ctx); err != nil {
+			d.opts.Log.WarnContext(ctx, "Choria server not provisioned again before its certificate ends", "err", err)
 		}
 	}
 	return nil
 }
 
-func (d *Daemon) renewChoriaOnce(ctx context.Context) error {
+func (d *Daemon) renewOneChoria(ctx context.Context) error {
 	r := &d.cfg.Choria.Renew
-	secret, err := keyfile.ReadLine(r.SecretFile, inputfile.Configured)
-	if err != nil {
-		return err
-	}
 	page, err := d.live.nodes.Load().List(ctx, fleet.Query{
 		Filter: fleet.Filter{
 			States:        []provisioner.State{provisioner.StateProvisioned},
@@ -75,21 +68,20 @@ func (d *Daemon) renewChoriaOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	left := max(1, r.PerMinute/choriaRenewalRounds)
-	for _, i := range rand.Perm(len(page.Nodes)) {
-		id := page.Nodes[i].Identity
-		if left == 0 || d.live.provisioner.Load().Reprovisioned(id) {
-			continue
-		}
-		left--
-		_, err := d.live.orders.Load().Nodes.Command(ctx, id, operate.CommandOrder{
-			Verb:   wire.VerbReprovision,
-			Secret: wire.Secret(secret),
-		}, trust.Cause{By: "muster", Why: "its certificate ends soon"})
-		if err != nil {
-			failed = fmt.Errorf("of %d: %w", len(page.Nodes), err)
-		}
+	due := slices.DeleteFunc(page.Nodes, func(n fleet.Node) bool {
+		return d.live.provisioner.Load().Reprovisioned(n.Identity)
+	})
+	if len(due) == 0 {
+		return nil
 	}
-	return failed
+	secret, err := keyfile.ReadLine(r.SecretFile, inputfile.Configured)
+	if err != nil {
+		return err
+	}
+	id := due[rand.IntN(len(due))].Identity //nolint:gosec // hides nothing
+	_, err = d.live.orders.Load().Nodes.Command(ctx, id, operate.CommandOrder{
+		Verb:   wire.VerbReprovision,
+		Secret: wire.Secret(secret),
+	}, trust.Cause{By: "muster", Why: "its certificate ends soon"})
+	return err
 }

@@ -29,6 +29,9 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	case !v.given("token", "secret-file") && !cli.IsTerminal(os.Stdin):
 		bad("no secret: give --secret-file FILE or --token SECRET, or answer on a terminal")
 	}
+	if s.seal != "" && c.ProtocolV2 {
+		bad("--seal with --protocol-v2, which is for Choria servers: these cannot seal, so leave --seal out")
+	}
 	brokers, err := signing.Brokers(s.urls, c.SRVDomain)
 	c.Brokers = brokers
 	mistakes = append(mistakes, err)

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -11,8 +9,6 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
-	"muster/internal/keyfile"
-	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/choria"
@@ -28,21 +24,11 @@ type ChoriaConfig struct {
 
 	Collectives []string `yaml:"collectives"`
 
-	Issuer struct {
-		// Token is the client JWT of a chain issuer, and Seed its key.
-		Token string `yaml:"token"`
-		Seed  string `yaml:"seed"`
-	} `yaml:"issuer"`
+	// Issuer is a chain issuer that signs server JWTs.
+	Issuer choria.TokenFiles `yaml:"issuer"`
 
 	// Fleet is a client's login at the broker of servers in their fleet, with a certificate or a token.
-	Fleet struct {
-		URL         string `yaml:"url"`
-		CA          string `yaml:"ca"`
-		Certificate string `yaml:"certificate"`
-		Key         string `yaml:"key"`
-		Token       string `yaml:"token"`
-		Seed        string `yaml:"seed"`
-	} `yaml:"fleet"`
+	Fleet choria.Login `yaml:"fleet"`
 
 	ComeBack conffile.Span `yaml:"come_back"`
 
@@ -94,7 +80,7 @@ func (c *Config) loadChoria() (*choria.Settings, error) {
 	}
 	var err error
 	if c.Choria.Issuer.Token != "" {
-		if s.Issuer, err = loadClient(c.Choria.Issuer.Token, c.Choria.Issuer.Seed); err == nil {
+		if s.Issuer, err = c.Choria.Issuer.Load(); err == nil {
 			err = s.Issuer.CheckIssuer()
 		}
 		if err != nil {
@@ -102,59 +88,11 @@ func (c *Config) loadChoria() (*choria.Settings, error) {
 		}
 	}
 	if c.Choria.Fleet.URL != "" {
-		if s.Fleet, err = c.loadChoriaFleet(); err != nil {
+		if s.Fleet, err = c.Choria.Fleet.Load(); err != nil {
 			return nil, conffile.Prefix("fleet", err)
 		}
 	}
 	return s, nil
-}
-
-func (c *Config) loadChoriaFleet() (*choria.Fleet, error) {
-	f := &c.Choria.Fleet
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	fleet := &choria.Fleet{URL: f.URL, TLS: config}
-	if f.CA != "" {
-		b, err := inputfile.ReadText(f.CA, inputfile.Configured)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM(b)
-	}
-	if f.Token != "" {
-		var err error
-		fleet.Client, err = loadClient(f.Token, f.Seed)
-		return fleet, err
-	}
-	certificate, err := inputfile.ReadText(f.Certificate, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	key, err := keyfile.ReadKey(f.Key, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	if fleet.Certificate, err = choria.LoadCertificate(certificate, key); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Certificate, err)
-	}
-	config.Certificates = []tls.Certificate{*fleet.Certificate}
-	return fleet, fleet.Check()
-}
-
-func loadClient(token, seed string) (*jwt.Client, error) {
-	text, err := keyfile.ReadLine(token, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	key, err := keyfile.ReadLine(seed, inputfile.Configured)
-	if err != nil {
-		return nil, err
-	}
-	client, err := jwt.ParseClient(string(text), string(key))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", token, err)
-	}
-	return client, nil
 }
 
 // startChoria makes the gateway, if there is one, reachable for the gate.

@@ -8,7 +8,6 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -50,11 +49,11 @@ func (f *Fleet) caller() string {
 	if f.Client != nil {
 		return f.Client.Caller
 	}
-	return "choria=" + f.Certificate.Leaf.DNSNames[0] // checked by Check
+	return "choria=" + f.Certificate.Leaf.DNSNames[0] // checked by check
 }
 
-// Check returns why servers would not take the client's requests, or nil.
-func (f *Fleet) Check() error {
+// check returns why servers would not take the client's requests, or nil.
+func (f *Fleet) check() error {
 	switch {
 	case f.Client != nil:
 		return nil
@@ -212,14 +211,4 @@ func (g *Gateway) contested(ctx context.Context, id wire.Identity) {
 		g.cfg.Alarms.Raise(ctx, events.AlarmContested, fmt.Errorf("%s was to be provisioned again, and two machines "+
 			"showed its name", id))
 	}
-}
-
-// LoadCertificate reads a client's certificate and key in PEM.
-func LoadCertificate(certificate, key []byte) (*tls.Certificate, error) {
-	c, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return nil, err
-	}
-	c.Leaf, err = x509.ParseCertificate(c.Certificate[0])
-	return &c, err
 }

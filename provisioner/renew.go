@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -167,9 +168,7 @@ func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 }
 
 func (r *Record) storedToken() (*jwt.Verified, error) {
-	if r == nil {
-		r = &Record{} // the node came back in a recovery
-	}
+	r = cmp.Or(r, &Record{}) // the node came back in a recovery
 	if len(r.Terms) == 0 {
 		return &jwt.Verified{
 			ID:         r.Token,

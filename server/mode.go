@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -138,8 +139,5 @@ func tokenRemedy(err error) string {
 }
 
 func (s Situation) missing() error {
-	if s.Conf != nil {
-		return s.Conf
-	}
-	return s.Credentials
+	return cmp.Or(s.Conf, s.Credentials)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,9 +31,7 @@ func ReadSettings(cfg Config) (list []Setting, problem, err error) {
 	case errors.Is(problem, ErrMissing):
 		problem = fmt.Errorf("no token: %w", problem)
 	}
-	if t == nil {
-		t = &token{Unverified: &jwt.Unverified{}, file: paths[0]}
-	}
+	t = cmp.Or(t, &token{Unverified: &jwt.Unverified{}, file: paths[0]})
 	byDefault := t.Default
 	_, says, _ := readConf(cfg.ConfFile) // provision applies even if the rest of the file cannot be used
 	if says.Yes != says.No {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -56,9 +57,7 @@ func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) e
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		if peak == 0 {
-			peak = r.ProvisionedPerMinute
-		}
+		peak = cmp.Or(peak, r.ProvisionedPerMinute)
 		each(one.name, r)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -16,9 +17,7 @@ import (
 // Keyring returns the reader of private keys.
 func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	clone := ring.Clone()
-	if clone.File == "" {
-		clone.File = c.Keys.PassphraseFile
-	}
+	clone.File = cmp.Or(clone.File, c.Keys.PassphraseFile)
 	return clone
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,10 +20,7 @@ func (c *Config) StoreDir() string { return filepath.Join(c.DataDir, "broker") }
 
 // JournalPath is the journal of revocations.
 func (c *Config) JournalPath() string {
-	if c.Revocations.Journal != "" {
-		return c.Revocations.Journal
-	}
-	return filepath.Join(c.DataDir, "revocations.journal")
+	return cmp.Or(c.Revocations.Journal, filepath.Join(c.DataDir, "revocations.journal"))
 }
 
 // Watermarks returns the watermark files: beside the store, and beside the journal if that is elsewhere.

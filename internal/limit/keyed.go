@@ -2,6 +2,7 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -47,9 +48,7 @@ type bucket struct {
 
 // NewKeyed returns a Keyed with full buckets.
 func NewKeyed[K comparable](r Rate) *Keyed[K] {
-	if r.Keys == 0 {
-		r.Keys = 100_000
-	}
+	r.Keys = cmp.Or(r.Keys, 100_000)
 	if r.Now == nil {
 		r.Now = time.Now
 	}

@@ -196,21 +196,15 @@ func (s *Installation) complete(dir string) {
 	if s.DataDir == "" && filepath.Clean(dir) == DefaultDir {
 		s.DataDir = DefaultDataDir
 	}
-	if s.DataDir == "" {
-		s.DataDir = "data"
-	}
-	if s.Listen == "" {
-		s.Listen = "127.0.0.1:4222"
-	}
+	s.DataDir = cmp.Or(s.DataDir, "data")
+	s.Listen = cmp.Or(s.Listen, "127.0.0.1:4222")
 	if s.Cluster != "" {
 		s.nameServers()
 	}
 	if len(s.BrokerNames) == 0 {
 		s.BrokerNames = []string{s.Name}
 	}
-	if s.Replicas == 0 {
-		s.Replicas = 3
-	}
+	s.Replicas = cmp.Or(s.Replicas, 3)
 	if s.Now == nil {
 		s.Now = time.Now
 	}

@@ -107,9 +107,7 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, fmt.Errorf("%s: ca.previous is set, so the last roll-over is not over: remove ca.previous once "+
 			"the provisioner's log says that the previous authority has no live certificate", path)
 	}
-	if r.Keys.File == "" {
-		r.Keys.File = cfg.Keys.PassphraseFile
-	}
+	r.Keys.File = cmp.Or(r.Keys.File, cfg.Keys.PassphraseFile)
 	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: &r.Keys}, nil
 }
 
@@ -142,10 +140,7 @@ func (r *Rolled) Lines() (string, error) {
 }
 
 func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
-	keyPath := r.RootKey
-	if keyPath == "" {
-		keyPath = filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile)
-	}
+	keyPath := cmp.Or(r.RootKey, filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile))
 	rootKey, rootPass, err := r.Keys.SignerAndPassphrase(keyPath)
 	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
 		return fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -20,10 +21,7 @@ func (c certified) revision(r *provisioner.Record) {
 	if !slices.Contains(spending, r.Decision.Reason) {
 		return
 	}
-	offered := r.Next
-	if offered == nil {
-		offered = r.Current
-	}
+	offered := cmp.Or(r.Next, r.Current)
 	if offered == nil || r.Token == "" {
 		return
 	}

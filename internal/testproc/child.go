@@ -2,6 +2,7 @@
 package testproc
 
 import (
+	"cmp"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -25,9 +26,7 @@ var starter = sync.OnceValue(func() chan<- func() {
 // Linux kills such a child when the thread that started it ends, and Go may end threads early (package chaos locks some
 // to change the network). Therefore one permanent thread starts all children.
 func Start(cmd *exec.Cmd) error {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
+	cmd.SysProcAttr = cmp.Or(cmd.SysProcAttr, &syscall.SysProcAttr{})
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	starter() <- func() { started <- cmd.Start() }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -69,10 +70,7 @@ func splitListen(listen string) (string, int, error) {
 	if err != nil || port < -1 || port > 65535 {
 		return "", 0, fmt.Errorf("listen address %q: port %q, want -1 to 65535", listen, text)
 	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	return host, port, nil
+	return host, cmp.Or(port, server.RANDOM_PORT), nil
 }
 
 // WebSocketConfig serves nodes behind a proxy or firewall (RFC 6455).

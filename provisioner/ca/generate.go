@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -59,9 +60,7 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Name == "" {
-		cfg.Name = "muster"
-	}
+	cfg.Name = cmp.Or(cfg.Name, "muster")
 	err := checkTrustDomain(cfg.TrustDomain)
 	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
 		err = errors.Join(err,

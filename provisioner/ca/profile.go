@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	}
 	_, err := KeyType(r.PublicKey)
 	errs = append(errs, err)
-	if s.ttl == 0 {
-		s.ttl = a.cfg.DefaultTTL
-	}
+	s.ttl = cmp.Or(s.ttl, a.cfg.DefaultTTL)
 	if s.ttl < MinTTL || s.ttl > a.cfg.MaxTTL {
 		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.cfg.MaxTTL)
 	}

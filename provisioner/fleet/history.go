@@ -135,9 +135,7 @@ func historyItems(history []provisioner.Revised, whole bool, events []events.Eve
 
 // changes returns the items for the change from one revision to the next. before is nil for the first revision.
 func changes(before, r *provisioner.Record) (all []HistoryItem) {
-	if before == nil {
-		before = &provisioner.Record{State: provisioner.StateNone}
-	}
+	before = cmp.Or(before, &provisioner.Record{State: provisioner.StateNone})
 	add := func(k Kind, m HistoryItem) {
 		m.At, m.Kind = r.UpdatedAt, k
 		all = append(all, m)

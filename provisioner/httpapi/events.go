@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,10 +58,7 @@ func eventRoutes(s *Server) {
 
 func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	var errs []error
-	if lastID == "" {
-		lastID = v.Get("after")
-	}
-	if lastID != "" {
+	if lastID = cmp.Or(lastID, v.Get("after")); lastID != "" {
 		place, err := events.ParseCursor(lastID)
 		errs = append(errs, err)
 		q.After = &place

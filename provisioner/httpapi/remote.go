@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -43,9 +44,7 @@ func ParseCredential(text []byte) (*Credential, error) {
 			return nil, fmt.Errorf("credential: %w", err)
 		}
 		if bytes.Equal(parsed.RawIssuer, parsed.RawSubject) {
-			if c.Roots == nil {
-				c.Roots = x509.NewCertPool()
-			}
+			c.Roots = cmp.Or(c.Roots, x509.NewCertPool())
 			c.Roots.AddCert(parsed)
 			continue
 		}

@@ -6,6 +6,7 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -153,9 +154,5 @@ func (m *Metrics) Event(e events.Event) {
 }
 
 func count[V ~string](counters map[V]prometheus.Counter, value V) {
-	c := counters[value]
-	if c == nil {
-		c = counters[Other]
-	}
-	c.Inc()
+	cmp.Or(counters[value], counters[Other]).Inc()
 }

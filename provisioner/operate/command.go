@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	if err := wrong(err, checkOrderID(o.ID)); err != nil {
 		return nil, err
 	}
-	if o.ID == "" {
-		o.ID = wire.NewID()
-	}
+	o.ID = cmp.Or(o.ID, wire.NewID())
 	record, key, err := n.commandKey(ctx, id, o)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -63,9 +64,7 @@ func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain stri
 	if err != nil {
 		return "", err
 	}
-	if ttl == 0 {
-		ttl = min(ca.DefaultMaxTTL, o.cfg.Authority.MaxTTL())
-	}
+	ttl = cmp.Or(ttl, min(ca.DefaultMaxTTL, o.cfg.Authority.MaxTTL()))
 	issued, err := o.cfg.Authority.Issue(ca.Request{Role: wire.RoleOperator, Name: e.Name, PublicKey: key, TTL: ttl})
 	if err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -104,9 +105,7 @@ func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 		return
 	}
 	b.At = at
-	if b.Token == nil {
-		b.Token = e.Token
-	}
+	b.Token = cmp.Or(b.Token, e.Token)
 	for _, r := range e.Releases {
 		u := b.byHolder[holder{r.Key, r.Identity}]
 		if u == nil || !u.Held() {

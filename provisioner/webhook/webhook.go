@@ -70,9 +70,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Schedule = DefaultSchedule
 	}
 	cfg.AlarmAfter, cfg.ExpireAfter = cmp.Or(cfg.AlarmAfter, 5*time.Minute), cmp.Or(cfg.ExpireAfter, 72*time.Hour)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

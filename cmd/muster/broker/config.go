@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,9 +146,7 @@ func (v *config) run(ctx context.Context) error {
 		return err
 	}
 	v.server.Dir, v.server.Keyring = dir, v.keys.Ring(ctx)
-	if v.server.StoreDir == "" {
-		v.server.StoreDir = filepath.Join(dir, "store")
-	}
+	v.server.StoreDir = cmp.Or(v.server.StoreDir, filepath.Join(dir, "store"))
 	if len(v.cluster.Routes) > 0 {
 		v.server.Cluster = &v.cluster
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 )
 
@@ -53,27 +54,17 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 	})
 }
 
-// poll calls check at each tick until ctx is done; then it returns nil. It logs each error once and goes on, but
-// returns [ErrDamaged].
+// poll calls check at each tick until ctx is done; then it returns nil. It logs each error once and goes on.
 func (c *client) poll(ctx context.Context, stream string, every time.Duration, check func() error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	lastErr := ""
-	for {
-		err := check()
-		switch {
+	return span.Every(ctx, every, func(ctx context.Context) {
+		switch err := check(); {
 		case ctx.Err() != nil:
-			return nil
 		case err == nil:
 			lastErr = ""
 		case err.Error() != lastErr:
 			lastErr = err.Error()
 			c.log.WarnContext(ctx, "reading a stream failed, trying again", "stream", stream, "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	})
 }

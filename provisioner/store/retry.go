@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/span"
 )
 
 // A cluster without a leader neither answers nor keeps requests, so queries are repeated. A write without an
@@ -39,10 +41,7 @@ func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, 
 		if err == nil || ctx.Err() != nil || !isUnavailable(err) {
 			return result, err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause): // a server without a leader refuses at once
-		}
+		span.Sleep(ctx, retryPause) // a server without a leader refuses at once
 	}
 }
 

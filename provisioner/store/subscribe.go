@@ -34,7 +34,6 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
-			// never ErrDamaged
 			_ = s.poll(ctx, stream, resubscribePause, func() error {
 				return s.serve(ctx, stream, c, sub.MaxInFlight, each)
 			})

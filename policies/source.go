@@ -3,6 +3,7 @@ package policies
 import (
 	"cmp"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -14,7 +15,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/util"
+
+	"muster/internal/conffile"
 	"muster/internal/inputfile"
+	"muster/internal/wire"
 )
 
 // maxFileBytes bounds a file. The data may list every node: 100,000 names of 100 bytes are 10 MB.
@@ -157,4 +163,63 @@ func digest(all []source, keep func(source) bool) string {
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+var (
+	//go:embed builtin/default.rego
+	defaultRego string
+	//go:embed builtin/default_test.rego
+	defaultTestRego string
+	//go:embed builtin/open.rego
+	openRego string
+	//go:embed builtin/open_test.rego
+	openTestRego string
+)
+
+// Builtin returns the files of a built-in policy and its tests, by file name. The default policy admits nodes on
+// record, and names of the allow-list or of the token. The open policy, for labs, admits any new name.
+func Builtin(open bool) map[string]string {
+	if open {
+		return map[string]string{"open.rego": openRego, "open_test.rego": openTestRego}
+	}
+	return map[string]string{"default.rego": defaultRego, "default_test.rego": defaultTestRego}
+}
+
+// data merges the data files into one document.
+func data(all []source) (map[string]any, error) {
+	root := make(map[string]any)
+	for _, s := range all {
+		if !s.isData() {
+			continue
+		}
+		if strings.Contains(s.name, "/") {
+			return nil, fmt.Errorf("%s: data file in a subdirectory: move it to the directory of the policy", s.path)
+		}
+		// Duplicate keys are refused: only the last one would count.
+		strict := conffile.CheckYAML
+		if strings.HasSuffix(s.name, ".json") {
+			strict = func(b []byte) error { return wire.CheckStrict(b) }
+		}
+		if err := strict(s.content); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
+		}
+		var document any
+		if err := util.Unmarshal(s.content, &document); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
+		}
+		object, ok := document.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("%s: is %s, want an object", s.path, kind(ast.MustInterfaceToValue(document)))
+		}
+		for name, value := range object {
+			if _, twice := root[name]; twice {
+				return nil, fmt.Errorf("%s: data.%s is given twice", s.path, name)
+			}
+			root[name] = value
+		}
+	}
+	if _, ok := root["muster"]; ok {
+		return nil, errors.New("data.muster is reserved for policies")
+	}
+	return root, nil
 }

@@ -165,3 +165,79 @@ func SourceName(key netip.Prefix, address string) string {
 	}
 	return key.String()
 }
+
+// Shares divides a fixed amount among keys. A key may use as much as is free, so N greedy keys leave one part of N+1
+// (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent use.
+type Shares[K comparable] struct {
+	mu   sync.Mutex
+	free int       // guarded by mu
+	used map[K]int // guarded by mu; no entry is 0
+}
+
+// NewShares returns a Shares that divides all.
+func NewShares[K comparable](all int) *Shares[K] {
+	return &Shares[K]{free: all, used: make(map[K]int)}
+}
+
+// Acquire takes n for key until [Shares.Release]. If that is too much, it takes nothing and returns false.
+func (s *Shares[K]) Acquire(key K, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used[key]+n > s.free {
+		return false
+	}
+	s.used[key] += n
+	s.free -= n
+	return true
+}
+
+// Release undoes Acquire.
+func (s *Shares[K]) Release(key K, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free += n
+	if s.used[key] -= n; s.used[key] <= 0 {
+		delete(s.used, key)
+	}
+}
+
+// A Cache keeps a bounded number of values: beyond it, a new one takes the place of any other. It is safe for
+// concurrent use.
+type Cache[K comparable, V any] struct {
+	most   int
+	mu     sync.Mutex
+	values map[K]V // guarded by mu
+}
+
+// NewCache returns an empty Cache for most values.
+func NewCache[K comparable, V any](most int) *Cache[K, V] {
+	return &Cache[K, V]{most: most, values: make(map[K]V)}
+}
+
+// Get returns the value of key and whether there is one.
+func (c *Cache[K, V]) Get(key K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.values[key]
+	return v, ok
+}
+
+// Put sets the value of key.
+func (c *Cache[K, V]) Put(key K, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.values[key]; !ok && len(c.values) >= c.most {
+		for other := range c.values {
+			delete(c.values, other)
+			break
+		}
+	}
+	c.values[key] = v
+}
+
+// Len returns the number of values.
+func (c *Cache[K, V]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.values)
+}

@@ -2,12 +2,14 @@ package trust
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // ClaimSchema is the version of a [ClaimEntry]. A token whose log has another version enrolls no node.
@@ -85,3 +87,56 @@ func (e *ClaimEntry) Check() error {
 	}
 	return nil
 }
+
+// TokenInfo describes a used token, without its secrets.
+type TokenInfo struct {
+	ID         jwt.TokenID    `json:"tid"`
+	Signer     jwt.SignerID   `json:"signer"`
+	SignerName string         `json:"signer_name"`
+	JTI        string         `json:"jti,omitempty"`  // cut to [MaxJTIBytes]
+	Uses       int            `json:"uses,omitempty"` // 0: unlimited
+	Identities []wire.Pattern `json:"identities,omitempty"`
+	Site       jwt.Site       `json:"site,omitempty"`
+	IssuedAt   time.Time      `json:"issued_at,omitzero"`
+	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
+	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if revoked before any use
+}
+
+// MaxJTIBytes bounds the stored part of a jti, which the signer chooses.
+const MaxJTIBytes = 128
+
+// NewTokenInfo describes a token.
+func NewTokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
+	return &TokenInfo{
+		ID:         v.ID,
+		Signer:     v.Signer,
+		SignerName: v.SignerName,
+		JTI:        events.Cut(v.JTI, MaxJTIBytes),
+		Uses:       v.Limits.Uses,
+		Identities: v.Limits.Identities,
+		Site:       v.Limits.Site,
+		IssuedAt:   v.IssuedAt.UTC(),
+		ExpiresAt:  v.Expiry().UTC(),
+		FirstSeen:  seen,
+	}
+}
+
+// ErrState means that an order does not fit the state of a node or token.
+var ErrState = errors.New("not in this state")
+
+// CheckKeyHash returns an error unless text is a SHA-256 in hex.
+func CheckKeyHash(text string) error {
+	if !IsSHA256(text) {
+		return fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", text)
+	}
+	return nil
+}
+
+// IsSHA256 reports whether s is 64 lower-case hex digits.
+func IsSHA256(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
+}
+
+// ErrRecord means that a record is damaged or of another version.
+var ErrRecord = errors.New("record cannot be read")

@@ -47,48 +47,23 @@ const (
 	lifecycleShutdown    = "shutdown"
 )
 
-type cloudEvent struct {
-	SpecVersion     string    `json:"specversion"`
-	ID              string    `json:"id"`
-	Source          string    `json:"source"`
-	Type            string    `json:"type"`
-	Subject         string    `json:"subject"`
-	Time            string    `json:"time"` // RFC 3339, by the node's clock
-	DataContentType string    `json:"datacontenttype"`
-	Data            lifecycle `json:"data"`
-}
-
-type lifecycle struct {
-	Identity string `json:"identity"`
-	Version  string `json:"version"`
-	Boot     string `json:"boot"` // random, new at each start of the agent
-	Address  net.IP `json:"address,omitempty"`
-	Mode     string `json:"mode"`
-	Serial   string `json:"serial"`
-	Expires  string `json:"expires"`
-	Fault    string `json:"fault,omitempty"` // what keeps the node from renewing
-}
-
 func (a *agent) lifecycleEvent(typ string, v *inspection, address net.IP) ([]byte, error) {
-	return json.Marshal(cloudEvent{
-		SpecVersion:     "1.0",
-		ID:              wire.NewID(),
-		Source:          wire.RoleURI(v.creds.TrustDomain, wire.RoleNode, string(v.identity)).String(),
-		Type:            "io.muster.server." + typ,
-		Subject:         string(v.identity),
-		Time:            a.cfg.Now().UTC().Truncate(time.Second).Format(time.RFC3339),
-		DataContentType: "application/json",
-		Data: lifecycle{
-			Identity: string(v.identity),
+	at, err := address.MarshalText() // empty if unknown
+	if err != nil {
+		return nil, err
+	}
+	source := wire.RoleURI(v.creds.TrustDomain, wire.RoleNode, string(v.identity)).String()
+	return json.Marshal(wire.NewCloudEvent(source, "io.muster.server."+typ, string(v.identity),
+		a.cfg.Now().Truncate(time.Second), wire.Lifecycle{
+			Identity: v.identity,
 			Version:  a.cfg.Version,
 			Boot:     a.boot,
-			Address:  address,
+			Address:  string(at),
 			Mode:     v.mode.String(),
 			Serial:   v.creds.Serial,
 			Expires:  v.creds.Leaf().NotAfter.UTC().Format(time.RFC3339),
 			Fault:    a.faults.String(),
-		},
-	})
+		}))
 }
 
 // A lost event is not repeated: the next alive event has the same data.

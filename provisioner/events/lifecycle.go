@@ -20,18 +20,6 @@ const (
 	ServerShutdown    Type = OfServer + "shutdown"
 )
 
-// Lifecycle is the data of an event that a node sends.
-type Lifecycle struct {
-	Identity wire.Identity `json:"identity"` // proven by the session
-	Version  string        `json:"version,omitempty"`
-	Boot     string        `json:"boot,omitempty"`    // changes at each start of the agent
-	Address  string        `json:"address,omitempty"` // as its broker sees it
-	Mode     string        `json:"mode,omitempty"`
-	Serial   string        `json:"serial,omitempty"`
-	Expires  string        `json:"expires,omitempty"` // RFC 3339, of the certificate
-	Fault    string        `json:"fault,omitempty"`   // what keeps the node from renewing
-}
-
 var errLifecycle = errors.New("not a lifecycle event")
 
 // CleanLifecycle copies the known members of an event that a node sent. It shortens long texts and sets the identity to
@@ -44,7 +32,7 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // JSON allows the years 0 to 9999
 		return nil, errLifecycle
 	}
-	var reported Lifecycle
+	var reported wire.Lifecycle
 	if err := json.Unmarshal(e.Data, &reported); err != nil {
 		return nil, errLifecycle
 	}

@@ -22,7 +22,7 @@ type Stored struct {
 	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's clock; set when read
 	DataContentType string    `json:"datacontenttype"`
 
-	// Data is an [Event] or a [Lifecycle].
+	// Data is an [Event] or a [wire.Lifecycle].
 	Data json.RawMessage `json:"data"`
 
 	Cursor Cursor `json:"-"`

@@ -303,17 +303,6 @@ func (m *merger) emit(s *source) error {
 	return m.each(f.event)
 }
 
-type cloudEvent struct {
-	SpecVersion     string       `json:"specversion"`
-	ID              string       `json:"id"`
-	Source          string       `json:"source"`
-	Type            string       `json:"type"`
-	Subject         string       `json:"subject,omitempty"`
-	Time            time.Time    `json:"time"`
-	DataContentType string       `json:"datacontenttype"`
-	Data            events.Event `json:"data"`
-}
-
 // An EventLog writes and reads events.
 type EventLog struct {
 	*client
@@ -324,7 +313,8 @@ type EventLog struct {
 // Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. An event that
 // does not fit into the connection's buffer is lost and counted.
 func (s *EventLog) Emit(e events.Event) {
-	b, err := s.cloudEvent(e)
+	b, err := wire.EncodeJSON(wire.NewCloudEvent("io.muster.provisioner/"+s.installation.ID, string(e.Type), e.Node,
+		e.Time, e))
 	if err == nil {
 		err = s.nc.Publish(eventSubject(e), b)
 	}
@@ -339,20 +329,6 @@ func (s *EventLog) Emit(e events.Event) {
 
 // Lost returns how many events were lost since the store was opened.
 func (s *EventLog) Lost() uint64 { return s.lost.Load() }
-
-func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
-	c := cloudEvent{
-		SpecVersion:     "1.0",
-		ID:              wire.NewID(),
-		Source:          "io.muster.provisioner/" + s.installation.ID,
-		Type:            string(e.Type),
-		Subject:         e.Node,
-		Time:            e.Time.UTC(),
-		DataContentType: "application/json",
-		Data:            e,
-	}
-	return wire.EncodeJSON(c)
-}
 
 // eventSubject returns a subject that ends in the node, or in _ for an invalid name.
 func eventSubject(e events.Event) string {

@@ -7,12 +7,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
+	"muster/internal/keyfile"
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -68,11 +68,8 @@ func (c *ownCertificate) issue() (tls.Certificate, error) {
 	}
 	certificate := tls.Certificate{PrivateKey: key}
 	// The root is included for nodes that know only its hash.
-	for rest := []byte(issued.Chain + c.authority.RootsPEM()); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	blocks, _ := keyfile.Blocks([]byte(issued.Chain + c.authority.RootsPEM())) // well-formed
+	for _, block := range blocks {
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
 	c.renew = c.now().Add(issued.NotAfter.Sub(c.now()) * 2 / 3)

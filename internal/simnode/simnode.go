@@ -12,7 +12,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
@@ -109,12 +109,12 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	if !roots.AppendCertsFromPEM([]byte(e.CA)) {
 		return nil, errors.New("no certificate in ca")
 	}
+	blocks, err := keyfile.Blocks([]byte(e.Certificate))
+	if err != nil {
+		return nil, err
+	}
 	certificate := tls.Certificate{PrivateKey: n.Key}
-	for rest := []byte(e.Certificate); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	for _, block := range blocks {
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
 	name := wire.NewID()

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"muster/internal/keyfile"
 )
 
 // A Credential is an operator's PEM file for HTTPS: key, certificate, the issuer's certificate, and the installation's
@@ -28,13 +30,11 @@ func ParseCredential(text []byte) (*Credential, error) {
 	var chain []byte
 	keyed := false
 	// Unreadable blocks are an error: without the roots, the client would trust those of the system.
-	begun := bytes.Count(text, []byte("-----BEGIN "))
-	unread := begun
-	for rest := text; ; unread-- {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	blocks, err := keyfile.Blocks(text)
+	if err != nil {
+		return nil, fmt.Errorf("credential: %w", err)
+	}
+	for _, block := range blocks {
 		if block.Type != "CERTIFICATE" {
 			keyed = keyed || strings.HasSuffix(block.Type, "PRIVATE KEY")
 			continue
@@ -51,9 +51,6 @@ func ParseCredential(text []byte) (*Credential, error) {
 		chain = append(chain, pem.EncodeToMemory(block)...)
 	}
 	switch {
-	case unread > 0:
-		return nil, fmt.Errorf("credential: %d of %d PEM blocks cannot be read: the file is truncated or altered, "+
-			"or has a blank or a byte order mark before a line", unread, begun)
 	case keyed && chain != nil:
 		pair, err := tls.X509KeyPair(chain, text)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
@@ -112,10 +113,8 @@ func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 		if !errors.Is(err, errAgain) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, time.Duration(round)*enforcePause) {
 			return ctx.Err()
-		case <-time.After(time.Duration(round) * enforcePause):
 		}
 	}
 	return errAgain

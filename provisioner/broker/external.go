@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"muster/internal/span"
 )
 
 // dialTimeout allows for servers that accept connections before they answer.
@@ -177,10 +179,8 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 			e.cfg.Log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err",
 				fmt.Errorf("%w: %s", err, e.Answers(ctx)))
 		}
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, reconnectWait) {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(reconnectWait):
 		}
 	}
 }

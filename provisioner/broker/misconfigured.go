@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/seal"
+	"muster/internal/span"
 )
 
 const unreadableFor = 10 * time.Minute
@@ -80,10 +81,8 @@ func (c *control) checkSync(ctx context.Context) error {
 		case answers > 0:
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, answerGap) {
 			return errors.Join(ctx.Err(), err)
-		case <-time.After(answerGap):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/limit"
+	"muster/internal/span"
 	"muster/provisioner/events"
 )
 
@@ -81,10 +82,8 @@ func (a *activity) run(ctx context.Context) error {
 		}
 		a.broken = err
 		a.mu.Unlock()
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, followAgain) {
 			return nil
-		case <-time.After(followAgain):
 		}
 	}
 }

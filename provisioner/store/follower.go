@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/internal/span"
 	"muster/provisioner/trust"
 )
 
@@ -274,10 +275,8 @@ func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alo
 				state.LastSeq)
 		}
 		// The replica that answered lags behind its leader.
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, fetchPause) {
 			return fmt.Errorf("read to sequence %d of %d: %w", after, state.LastSeq, ctx.Err())
-		case <-time.After(fetchPause):
 		}
 	}
 }

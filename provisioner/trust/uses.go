@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/span"
 	"muster/jwt"
 )
 
@@ -182,10 +183,8 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 			u.slog.WarnContext(ctx, "claims not acknowledged", "token_id", tid, "revision", uint64(before), "err", err)
 			pause, wait = wait, min(2*wait, useBackoffMax)
 		}
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (d *Daemon) renewChoria(ctx context.Context) error {
 	}
 	for span.Sleep(ctx, time.Minute/time.Duration(r.PerMinute)) {
 		if err := d.renewOneChoria(ctx); err != nil {
-			d.opts.Log.WarnContext(ctx, "Choria server not provisioned again before its certificate ends", "err", err)
+			d.opts.Log.WarnContext(ctx, "server not provisioned again before its certificate ends", "err", err)
 		}
 	}
 	return nil

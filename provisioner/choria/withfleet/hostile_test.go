@@ -153,7 +153,7 @@ func TestRepliesHaveALimit(t *testing.T) {
 	if _, err := bufio.NewReader(raw).ReadString('\n'); err != nil { // the broker waits for the handshake then
 		t.Fatal(err)
 	}
-	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as Choria servers do
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
 	const size = 1<<20 + 1
 	go func() { // the broker may close the connection meanwhile
 		_, _ = fmt.Fprintf(conn, "CONNECT {\"auth_token\":%q,\"name\":%q,\"protocol\":1}\r\n", f.Token(nil), web1)

@@ -45,7 +45,6 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 	return files, nil
 }
 
-// certificateOf returns the request for a node's certificate.
 func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certificate) ca.Request {
 	r := ca.Request{
 		Role:       wire.RoleNode,

@@ -129,7 +129,6 @@ func (r *Restore) setDefaults() {
 	}
 }
 
-// openJournal opens and locks the configured journal.
 func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Journal, error) {
 	path := cfg.JournalPath()
 	j, err := backup.OpenJournal(path)

@@ -100,7 +100,6 @@ func (f *filling) copyTo(ctx context.Context, b *broker.Broker, capacity int64) 
 	return f.copy(ctx, into)
 }
 
-// place renames a complete store.
 func (f *filling) place(staging, final string) error {
 	to := daemon.StreamsDir(final)
 	// Rename replaces only an empty directory.

@@ -111,7 +111,6 @@ func (r *Roll) read() (*Rolled, error) {
 	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: &r.Keys}, nil
 }
 
-// name sets the new configuration.
 func (r *Rolled) name() {
 	r.after = r.before
 	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)

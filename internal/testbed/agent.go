@@ -37,7 +37,6 @@ func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Age
 	return a
 }
 
-// newAgent returns an agent that is not started.
 func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	base := f.t.TempDir()

@@ -130,5 +130,4 @@ func (c *checker) secretPart(path string) []byte {
 	return b
 }
 
-// excerpt returns the text around a finding.
 func excerpt(text string, i int) string { return text[max(0, i-200):min(len(text), i+100)] }

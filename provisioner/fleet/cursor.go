@@ -46,7 +46,6 @@ func (q *Query) after() (*place, error) {
 	return p, nil
 }
 
-// key returns the sort key of a node.
 func (o Order) key(n *node) int64 {
 	switch {
 	case o == ByExpiry && n.expires == 0:

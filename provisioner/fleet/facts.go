@@ -47,7 +47,6 @@ func (x *Index) unpackFacts(packed string) (all facts.Facts) {
 	return all
 }
 
-// parseFacts reports every invalid filter.
 func parseFacts(texts []string) ([]facts.Filter, error) {
 	var filters []facts.Filter
 	var errs []error

@@ -236,7 +236,6 @@ func itemOf(e *events.Event, begins time.Time) (HistoryItem, bool) {
 	return m, true
 }
 
-// mergeRepeats merges equal items in a row.
 func mergeRepeats(all []HistoryItem) []HistoryItem {
 	var out []HistoryItem
 	for _, m := range all {

@@ -50,7 +50,6 @@ func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, f.send, f.show)
 }
 
-// send reads the file and requests the import.
 func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Imported, error) {
 	var file struct {
 		Allow []operate.Listed `yaml:"allow"`

@@ -23,7 +23,6 @@ type tokenJSON struct {
 	Claims map[string]json.RawMessage `json:"claims"`
 }
 
-// json returns a token as JSON.
 func (t *shown) json(secrets bool) *tokenJSON {
 	out := &tokenJSON{
 		File:      t.file,

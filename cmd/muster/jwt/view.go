@@ -107,7 +107,6 @@ func (v *command) verify(text string) (*jwt.Verified, error) {
 	return verified, nil
 }
 
-// print writes a token in Choria's layout.
 func (t *shown) print() error {
 	heading := "JWT Token " + t.file
 	if t.verified == nil {

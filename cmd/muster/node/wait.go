@@ -39,7 +39,6 @@ type awaited struct {
 	told    chan error     // buffered for the one outcome
 }
 
-// startWatch begins to follow events.
 func startWatch(ctx context.Context, client *httpapi.Client) (*watch, error) {
 	since, err := client.Clock(ctx)
 	if err != nil {

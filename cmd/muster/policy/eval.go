@@ -115,7 +115,6 @@ func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	return inputfile.Parse(v.input, inputfile.Typed, policies.ParseInput)
 }
 
-// recorded returns the newest recorded input of --node.
 func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	client, err := v.Client()
 	if err != nil {

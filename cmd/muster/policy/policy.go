@@ -60,7 +60,6 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// load loads a policy and runs its tests.
 func load(path string, preview *provisioner.Preview) (*policies.Engine, error) {
 	return policies.Load(policies.Config{
 		Paths:  []string{path},

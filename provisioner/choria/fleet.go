@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -84,8 +85,9 @@ func (f *Fleet) sign(request []byte) ([]byte, string, error) {
 }
 
 // connect returns at once; the connection is made in the background, for ever.
-func (f *Fleet) connect() (*nats.Conn, error) {
+func (f *Fleet) connect(failed nats.ErrHandler) (*nats.Conn, error) {
 	options := []nats.Option{
+		nats.ErrorHandler(failed),
 		nats.Name(f.caller()),
 		nats.Secure(f.TLS),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
@@ -99,17 +101,26 @@ func (f *Fleet) connect() (*nats.Conn, error) {
 	return nats.Connect(f.URL, options...)
 }
 
+// startups has an event of each server that is in its fleet. A client JWT needs Choria's permission to view events.
+const startups = "choria.lifecycle.event.startup.server"
+
 // runFleet hears which servers are back until ctx is done.
 func (g *Gateway) runFleet(ctx context.Context) error {
 	if g.cfg.Fleet == nil {
 		return nil
 	}
-	conn, err := g.cfg.Fleet.connect()
+	conn, err := g.cfg.Fleet.connect(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		g.cfg.Log.ErrorContext(ctx, "broker of the Choria servers refused a message or subscription", "err", err)
+		if errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), startups) {
+			g.deaf.Store(true)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("choria.fleet: %w", err)
 	}
 	defer conn.Close()
-	_, err = conn.Subscribe("choria.lifecycle.event.startup.server", func(m *nats.Msg) {
+	_, err = conn.Subscribe(startups, func(m *nats.Msg) {
+		g.deaf.Store(false)
 		var event struct {
 			Data struct {
 				Identity string `json:"identity"`

@@ -83,6 +83,7 @@ type Gateway struct {
 	returned map[string]string   // guarded by mu: settings of the server that came back last
 
 	fleet atomic.Pointer[nats.Conn] // nil without one
+	deaf  atomic.Bool               // its broker refuses events
 
 	contestedAt atomic.Pointer[time.Time] // of the newest contested name, nil without one
 }

@@ -112,4 +112,4 @@ func (g *Gateway) back(ctx context.Context, id wire.Identity) error {
 }
 
 // followsFleet reports whether events of the fleet say which servers are back.
-func (g *Gateway) followsFleet() bool { return g.fleet.Load() != nil }
+func (g *Gateway) followsFleet() bool { return g.fleet.Load() != nil && !g.deaf.Load() }

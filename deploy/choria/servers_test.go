@@ -3,6 +3,7 @@ package choria_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,12 @@ func TestServers(t *testing.T) {
 deny contains "no room in this rack" if input.identity == "denied.example.net"
 shutdown if input.identity == "retired.example.net"
 approval if input.identity == "pending.example.net"
+deny contains "no facts" if {
+	startswith(input.identity, "facts")
+	not input.facts.rack == "4"
+}
 `)
+	f.write("facts.json", `{"rack": "4"}`)
 	f.start()
 	muster := f.brokers[0]
 	provisioned := map[string]*server{
@@ -27,6 +33,11 @@ approval if input.identity == "pending.example.net"
 		"an older server of protocol 1": f.boot(oldest, "web2.example.net", muster),
 		"a server of protocol 2":        f.boot(newest, "web3.example.net", muster, "--protocol-v2"),
 		"an older server of protocol 2": f.boot(oldest, "web4.example.net", muster, "--protocol-v2"),
+	}
+	for _, version := range []string{newest, oldest} {
+		provisioned["the facts and the login of a token, "+version] = f.boot(version, "facts-"+strings.ReplaceAll(version, ".", "-")+
+			".example.net", muster, "--facts", filepath.Join(f.dir, "facts.json"), "--registration",
+			filepath.Join(f.dir, "facts.json"), "--username", "choria", "--password", "unused")
 	}
 	denied := f.boot(newest, "denied.example.net", muster)
 	pending := f.boot(newest, "pending.example.net", muster)
@@ -128,6 +139,60 @@ func TestKilled(t *testing.T) {
 				s.once(s.provisioned())
 			}
 		})
+	}
+}
+
+// TestOrders commands servers of protocol 2 in their fleet; the example does so with protocol 1.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	f := newEmbedded(t)
+	program := choriaProgram(t, newest)
+	f.run(program, "jwt", "keys", "ops.seed", "ops.public")
+	f.run(program, "jwt", "client", "ops.jwt", "ops", "organization.seed", "--fleet-management", "--event-viewer",
+		"--public-key", f.contents("ops.public"))
+	f.edit("prov/provisioner.yaml", "\n  issuer:\n", `
+  fleet:
+    url: tls://`+f.token+`
+    ca: ../fleet.pem
+    token: ../ops.jwt
+    seed: ../ops.seed
+  issuer:
+`)
+	f.edit("prov/policy/choria.rego", "configuration := {", `configuration := {"rpcauthorization": "0", `)
+	f.start()
+	order := func(verb string, servers ...*server) {
+		t.Helper()
+		args := []string{"node", verb, "--secret-file", "prov/secret", "--yes", "--why", "a test"}
+		for _, s := range servers {
+			args = append(args, s.host)
+		}
+		f.muster(args...)
+	}
+	arrived := func(s *server, times int) {
+		t.Helper()
+		eventually(t, s.host+" is back", func() bool {
+			return strings.Count(s.output(), "Connected to nats://"+f.token) == times && len(f.inFleet(s.host)) == 1
+		})
+	}
+	newer := f.boot(newest, "web1.example.net", f.brokers[0], "--protocol-v2")
+	older := f.boot(oldest, "web2.example.net", f.brokers[0], "--protocol-v2")
+	former := map[*server]*record{newer: newer.provisioned(), older: older.provisioned()}
+	f.running["prov"].waitFor("server is back in its Choria fleet")
+	order("restart", newer)
+	arrived(newer, 2)
+	order("reprovision", newer, older)
+	arrived(newer, 3)
+	arrived(older, 2)
+	for s, r := range former {
+		if now := s.provisioned(); now.Record.Lineage[0] == r.Record.Lineage[0] {
+			t.Errorf("%s has its former key", s.host)
+		}
+	}
+	order("shutdown", newer, older)
+	for s := range former {
+		if status := s.exit(); status != 0 {
+			t.Errorf("%s ended with %d", s.host, status)
+		}
 	}
 }
 

@@ -158,7 +158,10 @@ func newEmbedded(t *testing.T) *fleet {
 }
 
 // newCluster is a fleet with three provisioners at three brokers.
-func newCluster(t *testing.T) *fleet {
+func newCluster(t *testing.T) *fleet { return newClusterOf(t, 3) }
+
+// newClusterOf has muster run the first so many of the three brokers. The rest are stock nats-servers.
+func newClusterOf(t *testing.T, byMuster int) *fleet {
 	t.Helper()
 	var brokers, urls, routes []string
 	for range 3 {
@@ -177,7 +180,11 @@ func newCluster(t *testing.T) *fleet {
 			args = append(args, "--route", route)
 		}
 		f.muster(args...)
-		launch(f, f.dir, name, f.program, "broker", "run", name+"/nats-server.conf")
+		if i < byMuster {
+			launch(f, f.dir, name, f.program, "broker", "run", name+"/nats-server.conf")
+		} else {
+			launch(f, f.dir, name, testproc.NATSServer(f), "-c", name+"/nats-server.conf")
+		}
 	}
 	for i := 2; i <= 3; i++ {
 		host := fmt.Sprintf("prov%d", i)

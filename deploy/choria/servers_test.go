@@ -142,6 +142,20 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestBesideStockServers has a broker of muster's in a cluster of stock nats-servers, which demand certificates.
+func TestBesideStockServers(t *testing.T) {
+	t.Parallel()
+	f := newClusterOf(t, 1)
+	f.start()
+	servers := []*server{
+		f.boot(newest, "web1.example.net", f.brokers[0]),
+		f.boot(oldest, "web2.example.net", f.brokers[0], "--protocol-v2"),
+	}
+	for _, s := range servers {
+		s.once(s.provisioned())
+	}
+}
+
 // TestOrders commands servers of protocol 2 in their fleet; the example does so with protocol 1.
 func TestOrders(t *testing.T) {
 	t.Parallel()

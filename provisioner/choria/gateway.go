@@ -37,7 +37,7 @@ const (
 	// settle is how long a decision about a connection may take until the broker lists the connection.
 	settle = 5 * time.Second
 
-	sweepEvery = time.Minute
+	sweepEvery = 20 * time.Second
 )
 
 // Leases are kept by the store.

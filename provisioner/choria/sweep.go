@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// forgetAfter is how long an exchange without progress is kept. A server that comes back later, without its former key,
+// forgetAfter is how long an exchange without progress is kept, and the alarm about its server stands. A server that comes back later, without its former key,
 // needs a grant.
 const forgetAfter = 30 * 24 * time.Hour
 
@@ -35,21 +35,27 @@ func (g *Gateway) sweep(ctx context.Context) {
 		if l.Site != g.cfg.Site {
 			return nil
 		}
-		age := g.cfg.Now().Sub(cmp.Or(l.Restarted, l.Since))
-		switch {
-		case !l.Restarted.IsZero() && age > g.cfg.ComeBack:
-			open, err := g.cfg.Connected(ctx, l.Connection)
-			if err != nil || !open && !g.followsFleet() {
-				return g.drop(ctx, l, at, err) // it has left, and nothing tells whether it arrived
-			}
-			lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last "+
-				"server that came back: %s)", l.Identity, age.Truncate(time.Second), g.difference(l)))
-		case l.Restarted.IsZero() && g.cfg.Now().After(l.Until.Add(g.cfg.Connection)):
-			known, err := g.hasRecord(ctx, l)
-			if err != nil || !known || age > forgetAfter {
-				return g.drop(ctx, l, at, err)
-			}
+		now, restarted, due := g.cfg.Now(), !l.Restarted.IsZero(), l.Until.Add(g.cfg.Connection)
+		if restarted {
+			due = l.Restarted.Add(g.cfg.ComeBack)
 		}
+		if now.Before(due) {
+			return nil
+		}
+		// A node that was retired, revoked or enrolled with another key is not waited for.
+		known, err := g.hasRecord(ctx, l)
+		if err != nil || !known || now.Sub(due) > forgetAfter {
+			return g.drop(ctx, l, at, err)
+		}
+		if !restarted {
+			return nil
+		}
+		open, err := g.cfg.Connected(ctx, l.Connection)
+		if err != nil || !open && !g.followsFleet() {
+			return g.drop(ctx, l, at, err) // it has left, and nothing tells whether it arrived
+		}
+		lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last server "+
+			"that came back: %s)", l.Identity, now.Sub(l.Restarted).Truncate(time.Second), g.difference(l)))
 		return nil
 	})
 	switch {

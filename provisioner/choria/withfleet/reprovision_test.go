@@ -165,3 +165,54 @@ certificate := {"ttl": "2h"}
 		t.Errorf("the certificate ends at %v, as before", second.Current.NotAfter)
 	}
 }
+
+// TestServerThatIsNotBackIsAnAlarm has one server come back to its fleet, and then two that get another setting and do
+// not: one arrives late, the other is retired.
+func TestServerThatIsNotBackIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	url, edit := choriaBroker(t)
+	f := testbed.New(t, testbed.Options{
+		Template: "loglevel = {{ if eq .Identity \"web1.example.net\" }}info{{ else }}debug{{ end }}\n",
+		Edit:     func(c *daemon.Config) { edit(c); c.Choria.Brokers = []string{"broker.example.net:4222"} },
+	})
+	conn := inFleet(t, url, web1, nil)
+	arrives := func(name string) {
+		t.Helper()
+		event := `{"data":{"identity":"` + name + `"}}`
+		if err := conn.Publish("choria.lifecycle.event.startup.server", []byte(event)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cause := func() string {
+		i := slices.IndexFunc(f.Daemon().Alarms(), func(a events.Alarm) bool { return a.Code == events.AlarmNotBack })
+		if i < 0 {
+			return ""
+		}
+		return f.Daemon().Alarms()[i].Cause
+	}
+	first := start(t, f, web1, nil)
+	first.provisioned()
+	first.leave()
+	const late, lost = "late.example.net", "lost.example.net"
+	for _, name := range []string{late, lost} {
+		s := start(t, f, name, nil)
+		s.provisioned()
+		s.leave()
+	}
+	f.Eventually("the first server's event is heard", func() bool {
+		arrives(web1)
+		return strings.Contains(f.Log(), "server is back in its Choria fleet")
+	})
+	f.Clock.Advance(11 * time.Minute)
+	f.Eventually("an alarm names both", func() bool {
+		return strings.Contains(cause(), late) && strings.Contains(cause(), lost)
+	})
+	if c := cause(); strings.Contains(c, web1) || !strings.Contains(c, "came back: loglevel)") {
+		t.Errorf("the alarm says %s", c)
+	}
+	arrives(late)
+	if err := f.Daemon().Orders().Nodes.Retire(f.Context(), lost, testbed.Operator(), provisioner.Precondition{}); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("the alarm ends", func() bool { return cause() == "" })
+}

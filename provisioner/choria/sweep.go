@@ -15,8 +15,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// forgetAfter is how long an exchange without progress is kept, and the alarm about its server stands. A server that comes back later, without its former key,
-// needs a grant.
+// forgetAfter is how long an exchange without progress is kept, and the alarm about its server stands. A server that
+// comes back later, without its former key, needs a grant.
 const forgetAfter = 30 * 24 * time.Hour
 
 // contestedFor is how long the alarm about a contested name stands; the event stays.
@@ -54,8 +54,8 @@ func (g *Gateway) sweep(ctx context.Context) {
 		if err != nil || !open && !g.followsFleet() {
 			return g.drop(ctx, l, at, err) // it has left, and nothing tells whether it arrived
 		}
-		lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last server "+
-			"that came back: %s)", l.Identity, now.Sub(l.Restarted).Truncate(time.Second), g.difference(l)))
+		lost = append(lost, fmt.Sprintf("%s (told to restart %v ago; settings that differ from those of the last "+
+			"server that came back: %s)", l.Identity, now.Sub(l.Restarted).Truncate(time.Second), g.difference(l)))
 		return nil
 	})
 	switch {

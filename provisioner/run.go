@@ -76,6 +76,9 @@ const crlEvery = 400 * time.Millisecond
 // CRLs returns the CRLs of this process: none before [Provisioner.CatchUp].
 func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
 
+// PuppetCRLs returns the CRLs of the authority's branch, or nil without Puppet.
+func (p *Provisioner) PuppetCRLs() *trust.CRLs { return nil }
+
 func (w *watcher) keepCRLs(ctx context.Context) {
 	err := w.crls.Update(ctx)
 	if ctx.Err() != nil {

@@ -56,6 +56,13 @@ type Config struct {
 	// DefaultTTL defaults to [DefaultTTL], or MaxTTL if shorter.
 	DefaultTTL time.Duration
 
+	// Backdate is for nodes with slow clocks. Defaults to [Backdate].
+	Backdate time.Duration
+
+	// Branch is an authority under the same root whose certificates this one verifies, for clients that need longer
+	// lists of revoked certificates. May be nil.
+	Branch *Authority
+
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
@@ -75,6 +82,7 @@ func New(cfg Config) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.Backdate = cmp.Or(cfg.Backdate, Backdate)
 	cfg.MaxTTL = cmp.Or(cfg.MaxTTL, DefaultMaxTTL)
 	cfg.DefaultTTL = cmp.Or(cfg.DefaultTTL, min(DefaultTTL, cfg.MaxTTL))
 
@@ -120,6 +128,9 @@ func (a *Authority) Chain(leafDER []byte) string {
 	}
 	return encodePEM(leafDER) + a.trust.chainPEM
 }
+
+// Branch returns [Config].Branch: nil without Puppet.
+func (a *Authority) Branch() *Authority { return a.cfg.Branch }
 
 // MaxTTL returns the longest lifetime of a certificate.
 func (a *Authority) MaxTTL() time.Duration { return a.cfg.MaxTTL }

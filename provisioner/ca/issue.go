@@ -40,6 +40,9 @@ type Request struct {
 
 	// ServerAuth adds TLS server use; a broker always has it.
 	ServerAuth bool
+
+	// Extensions are Puppet's, by name: at most 16, each of 1 to 255 bytes of printable UTF-8. Only for nodes.
+	Extensions map[string]string
 }
 
 // A Certificate is an issued certificate.
@@ -144,7 +147,7 @@ func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, 
 	if err := errors.Join(checkValid("root", a.cfg.Root, now), checkValid("issuing", a.cfg.Issuing, now)); err != nil {
 		return time.Time{}, time.Time{}, err
 	}
-	notBefore = now.Add(-Backdate).Truncate(time.Second)
+	notBefore = now.Add(-a.cfg.Backdate).Truncate(time.Second)
 	notAfter = now.Add(ttl).Truncate(time.Second)
 	for _, c := range []*x509.Certificate{a.cfg.Root, a.cfg.Issuing} {
 		if notBefore.Before(c.NotBefore) {

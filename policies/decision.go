@@ -50,6 +50,8 @@ type Certificate struct {
 	ServerAuth bool          // also valid for servers
 
 	IPAddresses []string // sorted
+
+	Extensions map[string]string // of Puppet, by name such as "pp_role"
 }
 
 // Check returns every name and address that no installation issues, or nil.

@@ -18,6 +18,9 @@ type Input struct {
 	// Identity is the requested name, valid and equal to the CSR's.
 	Identity string `json:"identity"`
 
+	// Proof is what the request was proven with: "token", "certificate" (of the node, at a renewal) or "none".
+	Proof string `json:"proof"`
+
 	// Token holds the verified claims of the token; in a renewal, those of the token that the node enrolled with.
 	Token Token `json:"token"`
 
@@ -74,6 +77,12 @@ type CSR struct {
 	URIs        []string `json:"uris"`
 	Emails      []string `json:"emails"`
 	Key         Key      `json:"key"`
+
+	// Extensions are Puppet's, by name such as "pp_role". At a renewal they are those on record.
+	Extensions map[string]string `json:"extensions"`
+
+	// Challenge is the challengePassword of a Puppet request, if it is no token. It is not recorded.
+	Challenge string `json:"challenge"`
 }
 
 // A Key is the public key of a certificate request.
@@ -113,7 +122,7 @@ type AllowEntry struct {
 type Source struct {
 	Address  string `json:"address"`  // IP address, or ""
 	Site     string `json:"site"`     // of the broker, or ""
-	Protocol string `json:"protocol"` // of the node's program: "muster" or "choria"
+	Protocol string `json:"protocol"` // of the node's program: "muster", "choria" or "puppet"
 }
 
 // A Provisioner is the provisioner that decides.
@@ -123,9 +132,9 @@ type Provisioner struct {
 }
 
 // ParseInput decodes an input in JSON or YAML that was recorded or written by hand. Missing members are those of a new
-// node of muster's protocol. An unknown member is an error.
+// node of muster's protocol, which has a token. An unknown member is an error.
 func ParseInput(b []byte) (*Input, error) {
-	in := &Input{Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
+	in := &Input{Proof: "token", Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
 		Time: time.Now().UTC().Truncate(time.Second)}
 	var err error
 	if text := bytes.TrimSpace(b); len(text) > 0 && text[0] != '{' {
@@ -156,6 +165,9 @@ func (in *Input) complete() *Input {
 		if *list == nil {
 			*list = []string{}
 		}
+	}
+	if n.CSR.Extensions == nil {
+		n.CSR.Extensions = map[string]string{}
 	}
 	n.Facts, n.Token.Extensions = orObject(n.Facts), orObject(n.Token.Extensions)
 	for _, t := range []*time.Time{

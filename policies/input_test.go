@@ -17,6 +17,7 @@ func TestInputJSON(t *testing.T) {
 	t.Parallel()
 	full := &policies.Input{
 		Identity: "web1.example.net",
+		Proof:    "token",
 		Token: policies.Token{
 			ID: "0a1b", Signer: "ops", Issuer: "Choria Tokens Package", Org: "choria", Site: "ams",
 			Identities: []string{"web*.example.net"}, Uses: 1, Extensions: []byte(`{"rack":4}`),
@@ -25,7 +26,8 @@ func TestInputJSON(t *testing.T) {
 		CSR: policies.CSR{
 			CommonName: "web1.example.net", DNSNames: []string{"web1.example.net"}, IPAddresses: []string{"192.0.2.1"},
 			URIs: []string{"spiffe://x/node/y"}, Emails: []string{"root@example.net"},
-			Key: policies.Key{Type: "P-256", Hash: "00ff"},
+			Key:        policies.Key{Type: "P-256", Hash: "00ff"},
+			Extensions: map[string]string{"pp_role": "web"}, Challenge: "s3",
 		},
 		Facts: []byte(`{"role":"web"}`),
 		Node: policies.Node{
@@ -49,22 +51,22 @@ func TestInputJSON(t *testing.T) {
 		in   *policies.Input
 		want string
 	}{
-		"full": {full, `{"identity":"web1.example.net",
+		"full": {full, `{"identity":"web1.example.net","proof":"token",
 			"token":{"id":"0a1b","signer":"ops","issuer":"Choria Tokens Package","org":"choria","site":"ams","identities":["web*.example.net"],
 				"uses":1,"extensions":{"rack":4},"issued_at":"2026-03-01T12:00:00Z","expires_at":"2026-03-01T13:00:00Z",
 				"secure":true,"urls":["prov1:4222"],"srv_domain":"","default":true},
 			"csr":{"common_name":"web1.example.net","dns_names":["web1.example.net"],"ip_addresses":["192.0.2.1"],"uris":["spiffe://x/node/y"],
-				"emails":["root@example.net"],"key":{"type":"P-256","hash":"00ff"}},
+				"emails":["root@example.net"],"key":{"type":"P-256","hash":"00ff"},"extensions":{"pp_role":"web"},"challenge":"(secret)"},
 			"facts":{"role":"web"},"facts_error":"",
 			"node":{"state":"applied","reason":"continuity","serial":"0b","cloned":false,"provisioned_at":"2026-03-01T12:00:00Z","expires_at":"2026-03-01T12:00:00Z"},
 			"allow":{"pattern":"web*.example.net","comment":"rack 4","expires_at":"2026-03-01T12:00:00Z"},
 			"source":{"address":"192.0.2.7","site":"ams","protocol":"choria"},
 			"provisioner":{"site":"ams","version":"1.0.0"},
 			"evidence":{"tpm":1},"time":"2026-03-01T12:00:00Z"}`},
-		"empty": {&policies.Input{Token: policies.Token{Extensions: []byte(" null ")}, Time: noon}, `{"identity":"",
+		"empty": {&policies.Input{Token: policies.Token{Extensions: []byte(" null ")}, Time: noon}, `{"identity":"","proof":"",
 			"token":{"id":"","signer":"","issuer":"","org":"","site":"","identities":[],"uses":0,"extensions":{},
 				"secure":false,"urls":[],"srv_domain":"","default":false},
-			"csr":{"common_name":"","dns_names":[],"ip_addresses":[],"uris":[],"emails":[],"key":{"type":"","hash":""}},
+			"csr":{"common_name":"","dns_names":[],"ip_addresses":[],"uris":[],"emails":[],"key":{"type":"","hash":""},"extensions":{},"challenge":""},
 			"facts":{},"facts_error":"","node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,
 			"source":{"address":"","site":"","protocol":""},
 			"provisioner":{"site":"","version":""},"evidence":null,"time":"2026-03-01T12:00:00Z"}`},
@@ -104,7 +106,7 @@ func TestParseInput(t *testing.T) {
 		t.Errorf("ParseInput of YAML = %+v, want %+v", fromYAML, in)
 	}
 	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 ||
-		in.CSR.CommonName != in.Identity || in.Source.Protocol != "muster" {
+		in.CSR.CommonName != in.Identity || in.Source.Protocol != "muster" || in.Proof != "token" {
 		t.Errorf("ParseInput = %+v, %v", in, err)
 	}
 	for name, text := range map[string]string{"no identity": `{}`, "a misspelling": `{"identity":"a.b","fact":{}}`,

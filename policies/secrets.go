@@ -3,6 +3,7 @@ package policies
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,6 +73,15 @@ func withoutSecrets(in *Input) (out *Input, found bool) {
 	for _, document := range []*json.RawMessage{&out.Facts, &out.Token.Extensions, &out.Evidence} {
 		clean, secret := redactJSON(*document)
 		*document, found = clean, found || secret
+	}
+	if out.CSR.Challenge != "" {
+		out.CSR.Challenge, found = Redacted, true
+	}
+	for name, text := range out.CSR.Extensions {
+		if clean := shapes(text); clean != text || IsSecretName(name) {
+			out.CSR.Extensions, found = maps.Clone(out.CSR.Extensions), true
+			out.CSR.Extensions[name] = Redacted
+		}
 	}
 	// The node chooses the names of its certificate request.
 	for _, list := range []*[]string{&out.CSR.DNSNames, &out.CSR.URIs, &out.CSR.Emails} {

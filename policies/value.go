@@ -82,6 +82,13 @@ func (s *selection) termOf(v reflect.Value) (*ast.Term, error) {
 		}
 		return ast.ArrayTerm(terms...), nil
 	}
+	if texts, ok := reflect.TypeAssert[map[string]string](v); ok {
+		members := make([][2]*ast.Term, 0, len(texts))
+		for name, text := range texts {
+			members = append(members, [2]*ast.Term{ast.StringTerm(name), ast.StringTerm(text)})
+		}
+		return ast.ObjectTerm(members...), nil
+	}
 	if t, ok := reflect.TypeAssert[time.Time](v); ok {
 		return ast.StringTerm(t.Format(time.RFC3339Nano)), nil
 	}

@@ -117,6 +117,12 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	return nil
 }
 
+// AdmitPeer is [Gate.AdmitNode] for a node that enrolled over the protocol, and returns its record, which must not be
+// changed.
+func (g *Gate) AdmitPeer(ctx context.Context, over Protocol, id wire.Identity, serial string) (*Record, error) {
+	return nil, refuse(string(id), wire.CodeUnavailable, errors.New("not implemented"))
+}
+
 // refuseUnread refuses a node whose record is unreadable. The revocation log needs no record.
 func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {

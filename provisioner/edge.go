@@ -21,6 +21,7 @@ type Protocol string
 const (
 	ProtocolMuster Protocol = ""
 	ProtocolChoria Protocol = "choria"
+	ProtocolPuppet Protocol = "puppet"
 )
 
 // String returns the name in policies, lists and messages.
@@ -44,14 +45,23 @@ type Edge struct {
 	// again may be used.
 	Settled bool
 
+	// Session: the request came over TLS with the node's certificate, whose key Key is. The key vouches for itself.
+	Session bool
+
+	// Keep returns the present certificate with a configuration made anew, and never issues one. It needs Session.
+	Keep bool
+
+	// TTL is the life of certificates where the policy gives none. 0: the authority's default.
+	TTL time.Duration
+
 	// Complete adds what the client needs to the configuration, which may be empty, and refuses a set that the client
-	// could not use. The error becomes [wire.CodeConfigurationFailed].
+	// could not use. The error becomes [wire.CodeConfigurationFailed]. Nil: all files are as they should be.
 	Complete func(wire.Files) (wire.Files, error)
 }
 
 // complete returns the files as the node gets them.
 func (e *Edge) complete(id wire.Identity, files wire.Files) (wire.Files, error) {
-	if e != nil {
+	if e != nil && e.Complete != nil {
 		var err error
 		if files, err = e.Complete(files); err != nil {
 			return wire.Files{}, err

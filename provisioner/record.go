@@ -52,6 +52,12 @@ type Record struct {
 	// Protocol is the one over which the identity is enrolled.
 	Protocol Protocol `json:"protocol,omitempty"`
 
+	// Awaiting: the retired name is not free. Another key needs a one-time secret, a grant or an approval.
+	Awaiting bool `json:"awaiting,omitempty"`
+
+	// Extensions are Puppet's that the certificate request asked for, by name, unproven.
+	Extensions map[string]string `json:"extensions,omitempty"`
+
 	// Current is confirmed, Next the newest offer. Either may be nil. No other certificate is admitted.
 	Current *Issued `json:"current,omitempty"`
 	Next    *Issued `json:"next,omitempty"`

@@ -23,6 +23,9 @@ type Refusal struct {
 	PublicCode wire.Code // sent to the node in place of Code, if not empty
 	After      time.Duration
 	Err        error // may be nil
+
+	// Proven: the request's token was verified, so its sender may know the reason.
+	Proven bool
 }
 
 func refuse(node string, code wire.Code, err error) *Refusal {

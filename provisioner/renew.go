@@ -218,3 +218,10 @@ func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (s
 	}
 	return "", nil
 }
+
+// RenewOver is [Provisioner.Renew] for a client of another system, which source.Protocol names, with [Edge.Session].
+func (p *Provisioner) RenewOver(
+	ctx context.Context, e *Edge, r *wire.RenewRequest, source Source,
+) (*wire.Enrolled, error) {
+	return nil, refuse(r.Identity, wire.CodeUnavailable, errors.New("not implemented"))
+}

@@ -24,9 +24,47 @@ type CSR struct {
 	URIs        []string
 	Emails      []string
 
+	// Extensions are Puppet's below 1.3.6.1.4.1.34380.1.1, by name ([PuppetExtensions]) without pp_preshared_key, which
+	// is a secret. Unpermitted has the OIDs of all other requested extensions but the names.
+	Extensions  map[string]string
+	Unpermitted []string
+
+	// Challenge is the challengePassword, which may be a secret.
+	Challenge string
+
 	PublicKey crypto.PublicKey // *ecdsa.PublicKey, *rsa.PublicKey or ed25519.PublicKey
 	KeyHash   string           // [KeyHash] of PublicKey
 	KeyType   string           // [KeyType] of PublicKey
+}
+
+// PuppetExtensions has the last arcs of Puppet's extensions below 1.3.6.1.4.1.34380.1.1, by name.
+var PuppetExtensions = map[string]int{
+	"pp_uuid":             1,
+	"pp_instance_id":      2,
+	"pp_image_name":       3,
+	"pp_preshared_key":    4,
+	"pp_cost_center":      5,
+	"pp_product":          6,
+	"pp_project":          7,
+	"pp_application":      8,
+	"pp_service":          9,
+	"pp_employee":         10,
+	"pp_created_by":       11,
+	"pp_environment":      12,
+	"pp_role":             13,
+	"pp_software_version": 14,
+	"pp_department":       15,
+	"pp_cluster":          16,
+	"pp_provisioner":      17,
+	"pp_region":           18,
+	"pp_datacenter":       19,
+	"pp_zone":             20,
+	"pp_network":          21,
+	"pp_securitypolicy":   22,
+	"pp_cloudplatform":    23,
+	"pp_apptier":          24,
+	"pp_hostname":         25,
+	"pp_owner":            26,
 }
 
 // KeyRequest is the content of a request for a key alone, whose possession the caller has verified. The error wraps

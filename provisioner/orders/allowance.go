@@ -24,6 +24,10 @@ type Allowance struct {
 	At        time.Time    `json:"at"`
 	Removed   bool         `json:"removed,omitempty"`
 	Source    string       `json:"source,omitempty"` // imported list, or "" if an operator added it
+
+	// WithoutToken: it admits requests without a token too.
+	WithoutToken bool `json:"without_token,omitempty"`
+
 	trust.Cause
 }
 

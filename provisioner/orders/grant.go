@@ -1,6 +1,10 @@
 package orders
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -19,6 +23,10 @@ type Grant struct {
 
 	// Reprovision: an order to provision a Choria server again gave it, for the only server with its name.
 	Reprovision bool `json:"reprovision,omitempty"`
+
+	// Secret is the SHA-256 in hex of a one-time secret ([NewSecret]): only a Puppet request with the secret uses the
+	// grant, and also a name without a record. Empty: an operator's grant.
+	Secret string `json:"secret,omitempty"`
 
 	By  string `json:"by,omitempty"` // operator
 	Why string `json:"why,omitempty"`
@@ -40,3 +48,17 @@ func (g *Grant) Check() error {
 
 // Open reports whether the grant has not expired.
 func (g *Grant) Open(now time.Time) bool { return now.Before(g.ExpiresAt) }
+
+// NewSecret returns a one-time secret, 43 characters of base64url, and its hash for [Grant.Secret].
+func NewSecret() (secret, hash string) {
+	b := make([]byte, sha256.Size)
+	_, _ = rand.Read(b) // never fails
+	secret = base64.RawURLEncoding.EncodeToString(b)
+	return secret, HashSecret(secret)
+}
+
+// HashSecret returns the hash of a one-time secret.
+func HashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}

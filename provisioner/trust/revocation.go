@@ -51,6 +51,9 @@ type Revocation struct {
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
+	// Awaiting: the retired name is kept for a one-time secret, a grant or an approval.
+	Awaiting bool `json:"awaiting,omitempty"`
+
 	// To is the hash of the key that gets the name in a hand-over. Its Keys are refused for this name only.
 	To string `json:"to,omitempty"`
 }

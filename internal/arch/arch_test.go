@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"provisioner/orders", "provisioner/waiting"},
 	{"provisioner"},
 	{"provisioner/operate", "provisioner/fleet", "provisioner/login"},
-	{"provisioner/natsapi", "provisioner/choria", "provisioner/httpapi", "provisioner/console", "provisioner/broker", "provisioner/store",
+	{"provisioner/natsapi", "provisioner/choria", "provisioner/puppet", "provisioner/httpapi", "provisioner/console", "provisioner/broker", "provisioner/store",
 		"provisioner/backup", "provisioner/metrics", "provisioner/webhook"},
 	{"internal/daemon"},
 	{"internal/setup"},

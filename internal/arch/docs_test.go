@@ -29,7 +29,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		"wire":     "internal/wire",
 		"policies": "policies",
 		"testbed":  "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile",
-		"choria": "provisioner/choria",
+		"choria": "provisioner/choria", "puppet": "provisioner/puppet",
 		"backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)

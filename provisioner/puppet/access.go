@@ -1,0 +1,119 @@
+package puppet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+	"muster/provisioner/login"
+	"muster/provisioner/trust"
+)
+
+// access is what a route requires of the caller.
+type access int
+
+const (
+	anyone    access = iota
+	ownNode          // a node's certificate, and the path names its identity
+	anyNode          // a node's certificate
+	anyPeer          // a node's certificate, or an operator
+	viewers          // an operator
+	operators        // an operator of at least [trust.RoleOperator]
+)
+
+// A request is one that its route's access rule admits.
+type request struct {
+	*http.Request
+
+	// name is the percent-decoded rest of the path after the route's prefix. It is not checked.
+	name string
+
+	body []byte
+
+	// address is the client's, without port.
+	address string
+
+	// At most one is not nil: the record of the node, or the operator.
+	node     *provisioner.Record
+	operator *login.Login
+}
+
+var errForbidden = errors.New("forbidden")
+
+// admit identifies the caller. The node's certificate is looked up for each request, since it may have been revoked. No
+// header says who the caller is, except that an operator may show a token.
+func (s *Server) admit(r *request, need access) error {
+	var err error
+	switch need {
+	case anyone:
+		return nil
+	case ownNode, anyNode:
+		err = s.admitNode(r)
+		if err == nil && need == ownNode && string(r.node.Identity) != r.name {
+			err = fmt.Errorf("%w: the certificate is of node %q", errForbidden, r.node.Identity)
+		}
+	case viewers:
+		err = s.admitOperator(r, trust.RoleViewer)
+	case operators:
+		err = s.admitOperator(r, trust.RoleOperator)
+	case anyPeer:
+		if err = s.admitNode(r); err != nil {
+			err = s.admitOperator(r, trust.RoleViewer)
+		}
+	}
+	return err
+}
+
+func (s *Server) admitNode(r *request) error {
+	shown := r.TLS.PeerCertificates
+	if len(shown) == 0 {
+		return fmt.Errorf("%w: no client certificate", errForbidden)
+	}
+	role, name, err := s.cfg.Provisioner.Config().Authority.Verify(shown[0], shown[1:], s.cfg.Now())
+	if err != nil {
+		return err
+	}
+	if role != wire.RoleNode {
+		return fmt.Errorf("%w: certificate of role %s, want node", errForbidden, role)
+	}
+	r.node, err = s.cfg.Provisioner.Gate.AdmitPeer(r.Context(), provisioner.ProtocolPuppet, wire.Identity(name),
+		ca.Serial(shown[0]))
+	return err
+}
+
+func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
+	l, err := s.operator(r.Context(), r.Request)
+	if err != nil {
+		return err
+	}
+	if !l.Role.Covers(role) {
+		return fmt.Errorf("%w: %s has the role %s, want %s", errForbidden, l.By(), l.Role, role)
+	}
+	r.operator = l
+	return nil
+}
+
+func (s *Server) operator(ctx context.Context, r *http.Request) (*login.Login, error) {
+	if token := strings.TrimSpace(r.Header.Get("X-Authentication")); token != "" {
+		return s.cfg.Login.Token(ctx, token, r.RemoteAddr)
+	}
+	shown := r.TLS.PeerCertificates
+	if len(shown) == 0 {
+		return nil, fmt.Errorf("%w: no credential", errForbidden)
+	}
+	return s.cfg.Login.Certificate(ctx, shown[0], shown[1:], r.RemoteAddr)
+}
+
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}

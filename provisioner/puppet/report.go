@@ -1,0 +1,4 @@
+package puppet
+
+// Runs keeps the last run of each node.
+type Runs any

@@ -12,7 +12,7 @@ var eventTones = map[events.Type]string{
 	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
 	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
 	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn",
-	events.Paused:  "warn",
+	events.Paused: "warn", events.RunFailed: "warn",
 	events.Attempt: "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
 	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }

@@ -97,9 +97,9 @@ func (p *nodePage) Link(a *action) string {
 // itemTones are colors; the rest is neutral.
 var itemTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
-	fleet.Approved: "good", fleet.Confirmed: "good",
+	fleet.Approved: "good", fleet.Confirmed: "good", fleet.RunWorks: "good",
 	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
-	fleet.KeptOut: "warn", fleet.Faulty: "warn",
+	fleet.KeptOut: "warn", fleet.Faulty: "warn", fleet.RunBroken: "warn",
 	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
@@ -121,6 +121,8 @@ var itemTitles = map[fleet.Kind]string{
 	fleet.Retired:   "Retired: the name is free",
 	fleet.Cloned:    "Two live machines use the key",
 	fleet.Faulty:    "Report of what keeps it from renewing",
+	fleet.RunBroken: "Puppet run failed",
+	fleet.RunWorks:  "Puppet run succeeded again",
 	fleet.Connected: "Agent connected",
 	fleet.Alive:     "Agent alive",
 	fleet.Stopped:   "Agent stopped",

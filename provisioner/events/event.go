@@ -79,6 +79,12 @@ const (
 	FaultEnded Type = "io.muster.node.fault_ended"
 )
 
+// Events of unmodified agents' runs, as the nodes report them.
+const (
+	RunFailed    Type = "io.muster.run.failed"
+	RunRecovered Type = "io.muster.run.recovered" // the first run after a failed one that did not fail
+)
+
 // WebhookTest goes to one webhook and to no stream.
 const WebhookTest Type = "io.muster.webhook.test"
 

@@ -30,6 +30,9 @@ type NodeLog interface {
 	// Waiters calls each for every waiting key of id, until an error.
 	Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error
 
+	// LastRun returns the newest run of an unmodified agent, or nil.
+	LastRun(ctx context.Context, id wire.Identity) (*Run, error)
+
 	// Logs returns the operators' entries.
 	Logs() *orders.Logs
 }
@@ -49,6 +52,9 @@ type Report struct {
 	Revision trust.Revision      `json:"revision"`
 	Grant    *orders.Grant       `json:"grant,omitempty"` // newest, used or not
 	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
+
+	// Run is the last run of an unmodified agent that reports runs, or nil.
+	Run *Run `json:"run,omitempty"`
 
 	// GrantOver: the grant is void, although unused and unexpired, see [orders.Grant.Stands].
 	GrantOver bool `json:"grant_over,omitempty"`
@@ -76,6 +82,13 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 	if err != nil {
 		return nil, err
 	}
+	run, err := x.log.LastRun(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if run != nil && run.At.Before(record.OwnedSince) {
+		run = nil // of the former owner
+	}
 	shown := *record
 	shown.CommandKey = nil      // the caller may have no right to send commands
 	node, _ := x.index.Find(id) // zero while the index is read
@@ -84,6 +97,7 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		Revision:  revision,
 		Grant:     grant,
 		Seen:      node.Seen,
+		Run:       run,
 		GrantOver: waits(grant, record, now) && !record.GrantApplies(grant, now),
 	}, nil
 }

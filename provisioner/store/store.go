@@ -77,6 +77,7 @@ type Store struct {
 	*TokenNotes
 	*WaiterStore
 	*EventLog
+	*Runs
 
 	Subscriptions *Subscriptions
 	Components    *Components
@@ -123,6 +124,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		TokenNotes:    &TokenNotes{c},
 		WaiterStore:   &WaiterStore{c},
 		EventLog:      &EventLog{client: c},
+		Runs:          &Runs{c},
 		Subscriptions: &Subscriptions{c},
 		Components:    &Components{c},
 		Leases:        &LeaseStore{c},

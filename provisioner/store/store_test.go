@@ -416,7 +416,7 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 	}
 	want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES",
 		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LEASES", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS",
-		"MUSTER_WAITING"}
+		"MUSTER_RUNS", "MUSTER_WAITING"}
 	if !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
@@ -424,7 +424,7 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 		c := info.Config
 		// Durable streams are synced; reports need not be. Nodes could choose where acknowledgements of reports go.
 		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS",
-			"MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS"}, name)
+			"MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS", "MUSTER_RUNS"}, name)
 		if reports {
 			persist = jetstream.AsyncPersistMode
 		}
@@ -435,7 +435,7 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 				c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
 		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE",
-			"MUSTER_WAITING", "MUSTER_LEASES", "MUSTER_COMPONENTS"}, name)
+			"MUSTER_WAITING", "MUSTER_LEASES", "MUSTER_COMPONENTS", "MUSTER_RUNS"}, name)
 		// A lost claim gives a use back, and a lost revocation admits a revoked node.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
 		if slices.Contains(store.DurableStreams(), name) != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {

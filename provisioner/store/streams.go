@@ -182,6 +182,14 @@ func reportConfigs(single bool, inputBytes int64, capped func(bytes, share int64
 			Description:       "one subject per node; when it was last heard of",
 		},
 		{
+			Name:              streamRuns,
+			Subjects:          []string{subjectRuns + "*"},
+			MaxBytes:          capped(maxRunsBytes, 32),
+			MaxMsgsPerSubject: 1,
+			MaxMsgSize:        maxRunBytes,
+			Description:       "one subject per Puppet agent; its last run",
+		},
+		{
 			Name:        streamInputs,
 			Subjects:    []string{subjectInputs},
 			MaxBytes:    capped(cmp.Or(inputBytes, DefaultInputBytes), 8),

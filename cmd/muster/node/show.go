@@ -47,6 +47,19 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	l.Add("Provisioned", verb.Instant(r.ProvisionedAt))
 	l.Add("Changed", verb.Instant(r.UpdatedAt))
 	l.Add("Last seen", verb.Instant(report.Seen))
+	if run := report.Run; run != nil {
+		l.Addf("Last run", "%s %s\n%s", run.Status, verb.Instant(run.At), run.Resources.Text())
+		l.AddIf("Catalog", verb.Short(run.Version))
+		if !run.Since.IsZero() {
+			l.Add("Failing since", verb.Instant(run.Since))
+		}
+		for _, line := range run.Errors {
+			l.Add("Error", line)
+		}
+		if run.LeftOut > 0 {
+			l.Addf("Error", "and %d more", run.LeftOut)
+		}
+	}
 	if g := report.Granted(); g != nil {
 		lets := ""
 		if report.GrantOver {

@@ -132,6 +132,7 @@ var flagTexts = map[string]flagText{
 	"certificate":  {"", "Make a key and a certificate for the operator."},
 	"installation": {"ID", "Id of the installation, as 'muster operator add' and 'muster status' print it."},
 	"key":          {"FILE", "The operator's private key, such as the file of --login."},
+	"names":        {"PATTERN", "Nodes that the role foreman may manage, such as 'build-*.example.net'. Repeatable."},
 	"out": {
 		"PATH",
 		"Write the operator's file of --certificate there, not to NAME.pem; or a setup into this new directory.",
@@ -139,7 +140,8 @@ var flagTexts = map[string]flagText{
 	"public-key": {"FILE", "The operator's public key, P-256, P-384 or Ed25519."},
 	"role": {
 		"ROLE",
-		"viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority.",
+		"viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority. " +
+			"foreman is for Foreman, and reaches the nodes of --names alone.",
 	},
 
 	// Policies.

@@ -26,7 +26,13 @@ type Feature struct {
 	Name   string       `json:"name"`
 	State  FeatureState `json:"state"`
 	Reason string       `json:"reason,omitempty"` // cause of a failure or limitation
+
+	// Settings are for Foreman: texts, lists of texts, or nil.
+	Settings map[string]any `json:"settings,omitempty"`
 }
+
+// FeaturePuppetCA is the name that Foreman has for the authority of Puppet agents.
+const FeaturePuppetCA = "puppetca"
 
 // ComponentSchema is the version of a [Component] in JSON.
 const ComponentSchema = 1

@@ -24,6 +24,7 @@ const (
 type access struct {
 	role    trust.OperatorRole // at least
 	changes bool               // a reason is required over HTTPS
+	foreman bool               // also the role foreman, whose protocol has 403 for every caller without access
 }
 
 type caller struct {
@@ -62,7 +63,10 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			var err error
 			if l, err = s.authenticate(r); err != nil {
 				p := ProblemOf(err)
-				if p.Status == http.StatusUnauthorized {
+				switch {
+				case p.Status == http.StatusUnauthorized && need.foreman:
+					p.Status = http.StatusForbidden
+				case p.Status == http.StatusUnauthorized:
 					w.Header().Set("WWW-Authenticate", `Bearer realm="muster"`)
 				}
 				p.write(w)
@@ -70,7 +74,7 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			}
 			r = r.WithContext(withLogin(r.Context(), l))
 		}
-		if !l.role.Covers(need.role) {
+		if !l.role.Covers(need.role) && (!need.foreman || l.role != trust.RoleForeman) {
 			s.forbid(w, r, l, need.role)
 			return
 		}

@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"context"
+	"maps"
 	"net/http"
 
 	"muster/provisioner/fleet"
+	"muster/provisioner/trust"
 )
 
 // Components are the provisioners of the installation.
@@ -27,10 +29,19 @@ type ComponentList struct {
 type V2Feature struct {
 	HTTP         bool               `json:"http_enabled"`
 	HTTPS        bool               `json:"https_enabled"`
-	Settings     map[string]string  `json:"settings"`
+	Settings     map[string]any     `json:"settings"`
 	State        fleet.FeatureState `json:"state"`
 	Capabilities []string           `json:"capabilities"`
 	Reason       string             `json:"reason,omitempty"`
+}
+
+// smartProxyVersion is the version of Foreman's smart proxy whose protocol the routes of Foreman follow.
+const smartProxyVersion = "3.11.0"
+
+// A SmartProxy is the answer about the version of a smart proxy and of its modules that Foreman uses.
+type SmartProxy struct {
+	Version string            `json:"version"`
+	Modules map[string]string `json:"modules"`
 }
 
 func componentRoutes(s *Server) {
@@ -44,19 +55,41 @@ func componentRoutes(s *Server) {
 		}
 		return running, nil
 	})
-	get(s, viewer, "/v2/features", func(*http.Request) (map[string]V2Feature, error) {
+	s.handle("GET /v2/features", access{role: viewer, foreman: true}, func(w http.ResponseWriter, r *http.Request) {
+		l, _ := loginOf(r.Context())
 		all := map[string]V2Feature{}
 		for _, f := range self() {
-			all[f.Name] = V2Feature{
+			v := V2Feature{
 				HTTPS:        s.https != nil,
-				Settings:     map[string]string{},
+				Settings:     map[string]any{},
 				State:        f.State,
 				Capabilities: []string{},
 				Reason:       f.Reason,
 			}
+			maps.Copy(v.Settings, f.Settings)
+			if l.role != trust.RoleForeman {
+				all[f.Name] = v
+			} else if f.Name == fleet.FeaturePuppetCA {
+				// Foreman deletes a feature that does not run.
+				v.State, v.Reason = fleet.FeatureRunning, ""
+				all[f.Name] = v
+			}
 		}
-		return all, nil
+		s.answer(w, r, all, nil)
 	})
+	get(s, anyone, "/version", func(*http.Request) (*SmartProxy, error) {
+		v := &SmartProxy{Version: smartProxyVersion, Modules: map[string]string{}}
+		for _, f := range self() {
+			if f.Name == fleet.FeaturePuppetCA {
+				v.Modules[f.Name] = smartProxyVersion
+			}
+		}
+		return v, nil
+	})
+	if s.cfg.Foreman != nil {
+		s.mux.Handle("/puppet/ca", s.cfg.Foreman)
+		s.mux.Handle("/puppet/ca/", s.cfg.Foreman)
+	}
 	get(s, viewer, "/v1/components", func(r *http.Request) (*ComponentList, error) {
 		return s.components(r.Context()), nil
 	})

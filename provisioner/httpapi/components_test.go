@@ -131,7 +131,7 @@ func TestSmartProxyProtocol(t *testing.T) {
 	}
 	var p *httpapi.Problem
 	if err := stranger.Do(f.Context(), http.MethodGet, "/v2/features", nil, nil); !errors.As(err, &p) ||
-		p.Status != http.StatusUnauthorized {
+		p.Status != http.StatusForbidden {
 		t.Errorf("/v2/features of a stranger: %v", err)
 	}
 	var all map[string]map[string]any

@@ -22,3 +22,6 @@ func (s *Server) Access(pattern string) (role string, changes bool) {
 	need := s.routes[pattern]
 	return string(need.role), need.changes
 }
+
+// ForForeman reports whether the role foreman has access to a route.
+func (s *Server) ForForeman(pattern string) bool { return s.routes[pattern].foreman }

@@ -168,7 +168,7 @@ func getList[T any](s *Server, role trust.OperatorRole, route string, list func(
 func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
-	post(s, access{role, true}, path, do)
+	post(s, access{role: role, changes: true}, path, do)
 }
 
 // post serves POST requests, which are finished even if the caller disconnects.
@@ -274,6 +274,9 @@ type Config struct {
 
 	// Console serves HTTPS requests outside /v1/; nil: they get 404.
 	Console http.Handler
+
+	// Foreman serves /puppet/ca and the paths below, with a login of its own; nil: they get 404.
+	Foreman http.Handler
 
 	// HTTPS configures the listener for other machines; nil: none.
 	HTTPS *HTTPSConfig

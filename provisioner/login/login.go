@@ -57,6 +57,9 @@ type Login struct {
 	Name string
 	Role trust.OperatorRole
 
+	// Names are those of [trust.OperatorEntry].
+	Names []wire.Pattern
+
 	// Expires is when the token expires, zero for a certificate.
 	Expires time.Time
 }
@@ -143,7 +146,7 @@ func (v *Verifier) operator(l *Login) (*trust.OperatorEntry, error) {
 	case o.Ended != nil:
 		return nil, fmt.Errorf("%w: removed by %s", trust.ErrNoOperator, o.Ended.By)
 	}
-	l.Role = o.Role
+	l.Role, l.Names = o.Role, o.Names
 	return o.OperatorEntry, nil
 }
 

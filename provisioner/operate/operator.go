@@ -12,6 +12,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 )
 
@@ -124,12 +125,18 @@ func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 	return by, nil
 }
 
+// maxNames bounds an entry.
+const maxNames = 64
+
 // A NewOperator describes an operator to add.
 type NewOperator struct {
 	// Name must pass [trust.CheckOperatorName].
 	Name string `json:"name"`
 
 	Role trust.OperatorRole `json:"role"`
+
+	// Names are the nodes that [trust.RoleForeman] may manage. At least one, and none for other roles.
+	Names []wire.Pattern `json:"names,omitempty"`
 
 	// Public is a P-256, P-384 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator
 	// holds the private key.
@@ -142,8 +149,14 @@ type NewOperator struct {
 }
 
 func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
-	e := &trust.OperatorEntry{Schema: trust.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
-	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check()}
+	e := &trust.OperatorEntry{
+		Schema: trust.OperatorSchema,
+		ID:     wire.NewID(),
+		Name:   n.Name,
+		Role:   n.Role,
+		Names:  n.Names,
+	}
+	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check(), n.checkNames()}
 	if n.TTL != 0 && !n.Certificate {
 		errs = append(errs, errors.New("a lifetime without a certificate: want a certificate, or no lifetime"))
 	}
@@ -159,10 +172,35 @@ func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
 	return e, nil
 }
 
+func (n *NewOperator) checkNames() error {
+	foreman := n.Role == trust.RoleForeman
+	switch {
+	case !foreman && len(n.Names) > 0:
+		return fmt.Errorf("names for the role %s: only the role foreman is limited to names", n.Role)
+	case !foreman:
+		return nil
+	case !n.Certificate:
+		return errors.New("the role foreman without a certificate: Foreman has no other credential")
+	case len(n.Names) == 0 || len(n.Names) > maxNames:
+		return fmt.Errorf("%d patterns of names, want 1 to %d: those of the nodes that Foreman may manage",
+			len(n.Names), maxNames)
+	}
+	var errs []error
+	for _, p := range n.Names {
+		if _, err := wire.ParsePattern(string(p)); err != nil {
+			errs = append(errs, err)
+		} else if orders.AnyName(p) {
+			errs = append(errs, fmt.Errorf("names: %q covers every name: Foreman needs patterns of its nodes", p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // An OperatorInfo is an operator as listed.
 type OperatorInfo struct {
 	Name    string             `json:"name"`
 	Role    trust.OperatorRole `json:"role,omitempty"`
+	Names   []wire.Pattern     `json:"names,omitempty"`
 	KeyType string             `json:"key_type,omitempty"` // see [ca.KeyType]
 	Serial  string             `json:"serial,omitempty"`   // of the certificate, if any
 	Ends    time.Time          `json:"ends,omitzero"`      // of the certificate
@@ -179,6 +217,7 @@ func describe(o trust.KnownOperator) OperatorInfo {
 	i := OperatorInfo{
 		Name:   o.Name,
 		Role:   o.Role,
+		Names:  o.Names,
 		Serial: o.Serial,
 		Ends:   o.Ends,
 		By:     o.By,

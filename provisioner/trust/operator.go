@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // OperatorSchema is the version of an [OperatorEntry]. An entry of another version counts as removed.
@@ -16,7 +18,7 @@ const OperatorSchema = 1
 // MaxOperatorName is the limit of a common name in bytes (RFC 5280 appendix A.1).
 const MaxOperatorName = 64
 
-// An OperatorRole includes all weaker roles.
+// An OperatorRole includes all weaker roles. [RoleForeman] includes none, and no role includes it.
 type OperatorRole string
 
 // The roles of operators.
@@ -24,13 +26,19 @@ const (
 	RoleViewer   OperatorRole = "viewer" // reads
 	RoleOperator OperatorRole = "operator"
 	RoleAdmin    OperatorRole = "admin" // may change signers and operators, and make backups
+	RoleForeman  OperatorRole = "foreman"
 )
 
-// OperatorRoles returns all roles, the weakest first.
-func OperatorRoles() []OperatorRole { return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin} }
+// OperatorRoles returns all roles, the weakest first, and last that of Foreman.
+func OperatorRoles() []OperatorRole {
+	return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin, RoleForeman}
+}
 
 // Covers reports whether r includes need.
 func (r OperatorRole) Covers(need OperatorRole) bool {
+	if r == RoleForeman || need == RoleForeman {
+		return r == need
+	}
 	have, want := slices.Index(OperatorRoles(), r), slices.Index(OperatorRoles(), need)
 	return want >= 0 && have >= want
 }
@@ -38,7 +46,7 @@ func (r OperatorRole) Covers(need OperatorRole) bool {
 // Check validates a role.
 func (r OperatorRole) Check() error {
 	if !slices.Contains(OperatorRoles(), r) {
-		return fmt.Errorf("role %.40q, want viewer, operator or admin", r)
+		return fmt.Errorf("role %.40q, want viewer, operator, admin or foreman", r)
 	}
 	return nil
 }
@@ -49,13 +57,17 @@ type OperatorEntry struct {
 	ID     string       `json:"id"` // named by revocations
 	Name   string       `json:"name"`
 	Role   OperatorRole `json:"role"`
-	Key    []byte       `json:"key"` // SubjectPublicKeyInfo, DER
-	Serial string       `json:"serial,omitempty"`
-	Ends   time.Time    `json:"ends,omitzero"`    // of the certificate
-	Issuer string       `json:"issuer,omitempty"` // of the certificate: [ca.CertificateInfo].KeyID
-	By     string       `json:"by"`
-	Why    string       `json:"why,omitempty"`
-	At     time.Time    `json:"at"`
+
+	// Names are the only nodes that a [RoleForeman] may manage. Other roles have none.
+	Names []wire.Pattern `json:"names,omitempty"`
+
+	Key    []byte    `json:"key"` // SubjectPublicKeyInfo, DER
+	Serial string    `json:"serial,omitempty"`
+	Ends   time.Time `json:"ends,omitzero"`    // of the certificate
+	Issuer string    `json:"issuer,omitempty"` // of the certificate: [ca.CertificateInfo].KeyID
+	By     string    `json:"by"`
+	Why    string    `json:"why,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 // Check validates an entry.

@@ -21,6 +21,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
 	"muster/provisioner/httpapi"
@@ -32,6 +33,7 @@ type newcomer struct {
 	name, role, key, out string
 	ttl                  time.Duration
 	certificate, ttlSet  bool
+	names                []wire.Pattern
 }
 
 const addHelp = `With --certificate, the command makes a key and a certificate, and writes both with
@@ -44,7 +46,8 @@ An operator of that name gets the new role and key in place of the old ones.
 lasts 90 days, or max_lifetime if that is less.
 
   muster operator add anna --role operator --certificate
-  muster operator add ben --role viewer --public-key ben-public.pem`
+  muster operator add ben --role viewer --public-key ben-public.pem
+  muster operator add foreman --role foreman --names 'build-*.example.net' --certificate`
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
@@ -52,7 +55,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Arg(c.Arg("name", "Name of the operator in events and history.").Required(), &n.name,
 		cli.Checked(trust.CheckOperatorName))
 	cli.Enum(cli.Flag(c, "role").Required(),
-		&n.role, "viewer", "operator", "admin")
+		&n.role, "viewer", "operator", "admin", "foreman")
+	cli.ParseEach(cli.Flag(c, "names"), &n.names, wire.ParseNamePattern)
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)
 	cli.Flag(c, "public-key").StringVar(&n.key)
 	cli.Flag(c, "out").StringVar(&n.out)
@@ -83,6 +87,9 @@ func (n *newcomer) check() error {
 	if !n.certificate && n.out != "" {
 		errs = append(errs, errors.New("--out is for --certificate: with --public-key nothing is written"))
 	}
+	if foreman := n.role == string(trust.RoleForeman); foreman != (len(n.names) > 0) {
+		errs = append(errs, errors.New("--names, with patterns of nodes, is for --role foreman, and required there"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -91,6 +98,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 		order := httpapi.AddOperator{Why: o.Why, NewOperator: operate.NewOperator{
 			Name:        n.name,
 			Role:        trust.OperatorRole(n.role),
+			Names:       n.names,
 			Public:      public,
 			Certificate: n.certificate,
 		}}

@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"maps"
 	"reflect"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +41,7 @@ func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
 		Version:  r.opts.Version,
 		Site:     r.parts.site,
 		URL:      r.APIURL(),
-		Reserved: slices.Sorted(maps.Keys(r.parts.reserved.names)),
+		Reserved: r.parts.reserved.Hosts(),
 		Since:    r.since,
 		Features: status{r.Daemon}.features(ctx),
 		Alarms:   r.alarms.Standing(),
@@ -75,7 +73,11 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	}
 	if r.cfg.Broker.URL != "" { // else this provisioner is the only one
 		if all, err := r.Store().Components.Components(ctx); err == nil {
-			r.parts.reserved.setPeers(all, r.live.conn.Load().Servers())
+			var hosts []string
+			for _, c := range all {
+				hosts = append(hosts, c.Reserved...)
+			}
+			r.parts.reserved.SetPeers(hosts, r.live.conn.Load().Servers())
 		}
 	}
 	r.publishedAt, r.published = time.Now(), c

@@ -549,7 +549,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Store:        records,
 		Configurator: d.parts.configurator,
 		Autosign:     autosign,
-		Reserved:     d.parts.reserved.check,
+		Reserved:     d.parts.reserved.Check,
 		FaultOf:      d.faultOf,
 		Clock:        d.live.clock.Load(),
 		Kick:         func(id wire.Identity) { d.rechecks.add(id) },

@@ -12,6 +12,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/internal/reserved"
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -36,7 +37,7 @@ type parts struct {
 	policy       *policies.Engine
 	shadow       *policies.Engine // may be nil
 	preview      *provisioner.Preview
-	reserved     *reserved
+	reserved     *reserved.Names
 	configurator provisioner.Configurator // nil if only the policy configures
 	helper       *helper.Helper           // the configurator, or nil
 	autosign     *helper.Helper           // may be nil
@@ -175,28 +176,45 @@ func LoadPreview(path string, runHelper bool) (*provisioner.Preview, error) {
 	if err != nil {
 		return nil, conffile.Prefix(path+": configuration", err)
 	}
-	reserved, err := newReserved(cfg, nil, opts)
+	names, err := newReserved(cfg, nil, opts)
 	if err != nil {
 		return nil, conffile.Prefix(path, err)
 	}
-	preview := previewOf(cfg, c, reserved)
+	preview := previewOf(cfg, c, names)
 	preview.PolicyOnly = preview.PolicyOnly && !runHelper
 	return preview, nil
 }
 
 // previewOf runs no helper.
-func previewOf(cfg Config, c provisioner.Configurator, r *reserved) *provisioner.Preview {
+func previewOf(cfg Config, c provisioner.Configurator, r *reserved.Names) *provisioner.Preview {
 	_, runs := c.(helperConfigurator)
 	p := &provisioner.Preview{
 		Configurator: c,
 		PolicyOnly:   runs,
 		MaxTTL:       time.Duration(cfg.Certificates.MaxLifetime),
-		Reserved:     r.check,
+		Reserved:     r.Check,
 	}
 	if gateway, err := cfg.loadChoria(); err == nil && gateway != nil { // loadParts reports an error
 		p.Choria = gateway.Preview
 	}
 	return p
+}
+
+func newReserved(cfg Config, shown *api, opts Options) (*reserved.Names, error) {
+	r, err := reserved.New(cfg.Reserved, opts.Resolver, opts.Log, opts.Now)
+	if err != nil {
+		return nil, err
+	}
+	r.Add("the API", slices.Concat(cfg.API.Names, cfg.API.Addresses)...)
+	if shown != nil && shown.own == nil {
+		r.Add("the API", shown.hosts()...)
+	}
+	r.Add("the broker", slices.Concat(cfg.Broker.Names, cfg.Broker.Addresses)...)
+	for broker := range strings.SplitSeq(cfg.Broker.URL, ",") {
+		r.Add("the broker", reserved.HostOf(broker))
+	}
+	r.Add("this provisioner", cfg.Name)
+	return r, nil
 }
 
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {

@@ -56,11 +56,10 @@ type Config struct {
 	// DefaultTTL defaults to [DefaultTTL], or MaxTTL if shorter.
 	DefaultTTL time.Duration
 
-	// Backdate is for nodes with slow clocks. Defaults to [Backdate].
+	// Backdate defaults to [Backdate].
 	Backdate time.Duration
 
-	// Branch is an authority under the same root whose certificates this one verifies, for clients that need longer
-	// lists of revoked certificates. May be nil.
+	// Branch has the same root, for clients that need CRLs that last. May be nil.
 	Branch *Authority
 
 	// Now defaults to [time.Now].

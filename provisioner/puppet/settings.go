@@ -9,21 +9,19 @@ import (
 	"muster/internal/wire"
 )
 
-// Settings is `puppet:` in provisioner.yaml. Paths are relative to the file's directory.
+// Settings is `puppet:` in provisioner.yaml, as `muster ca puppet` prints it.
 type Settings struct {
-	// Listen is the address, like ":8140". Empty: no gateway, but certificates of its authority stay known.
+	// Empty: no gateway, but its authority is trusted.
 	Listen string `yaml:"listen"`
 
-	// Names are host names and addresses under which agents reach the gateway; reserved.
+	// Host names and addresses; reserved.
 	Names []string `yaml:"names"`
 
-	// Bundle has the issuing certificate and the root in PEM, as `muster ca puppet` writes them. Agents get its bytes.
+	// Issuing certificate and root in PEM, served as it is.
 	Bundle string `yaml:"bundle"`
 
-	// Key is the issuing certificate's.
 	Key string `yaml:"key"`
 
-	// RootCRL is a list of the root, in PEM, that is good as long as the root.
 	RootCRL string `yaml:"root_crl"`
 }
 

@@ -1,14 +1,16 @@
-package daemon
+// Package reserved refuses nodes the names and addresses of brokers, provisioners and the API. Agents accept only
+// brokers' certificates, but other clients may look at names alone.
+package reserved
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +18,6 @@ import (
 	"muster/internal/discover"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/fleet"
 )
 
 // Enrollment waits for a lookup, so it is short and cached.
@@ -27,9 +28,8 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved judges the names and addresses of nodes: none may have those of brokers, provisioners or the API. Agents
-// accept only brokers' certificates, but other clients of a broker or of the API may look at names alone.
-type reserved struct {
+// Names are safe for concurrent use after the last [Names.Add].
+type Names struct {
 	names    map[string]string // hosts and addresses; reason for the log
 	patterns []wire.Pattern
 	resolver *net.Resolver
@@ -48,31 +48,16 @@ type srvTargets struct {
 	again time.Time // next lookup
 }
 
-func newReserved(cfg Config, shown *api, opts Options) (*reserved, error) {
-	r := &reserved{
+// New reserves the patterns.
+func New(patterns []string, resolver *net.Resolver, log *slog.Logger, now func() time.Time) (*Names, error) {
+	r := &Names{
 		names:    make(map[string]string),
-		resolver: opts.Resolver,
-		log:      opts.Log,
-		now:      opts.Now,
+		resolver: resolver,
+		log:      log,
+		now:      now,
 		targets:  make(map[string]srvTargets),
 	}
-	add := func(whose string, hosts ...string) {
-		for _, h := range hosts {
-			r.names[canonical(h)] = whose
-		}
-	}
-	add("the API", cfg.API.Names...)
-	add("the API", cfg.API.Addresses...)
-	if shown != nil && shown.own == nil {
-		add("the API", shown.hosts()...)
-	}
-	add("the broker", cfg.Broker.Names...)
-	add("the broker", cfg.Broker.Addresses...)
-	for broker := range strings.SplitSeq(cfg.Broker.URL, ",") {
-		add("the broker", hostOf(broker))
-	}
-	add("this provisioner", cfg.Name)
-	for _, p := range cfg.Reserved {
+	for _, p := range patterns {
 		pattern, err := wire.ParsePattern(p)
 		if err != nil {
 			return nil, err
@@ -82,8 +67,18 @@ func newReserved(cfg Config, shown *api, opts Options) (*reserved, error) {
 	return r, nil
 }
 
-// check judges a host name or an IP address; token may be nil.
-func (r *reserved) check(host string, token *jwt.Verified) error {
+// Add reserves hosts; whose is for the log, like "the API".
+func (r *Names) Add(whose string, hosts ...string) {
+	for _, h := range hosts {
+		r.names[canonical(h)] = whose
+	}
+}
+
+// Hosts returns all that were added.
+func (r *Names) Hosts() []string { return slices.Sorted(maps.Keys(r.names)) }
+
+// Check judges a host name or an IP address; token may be nil.
+func (r *Names) Check(host string, token *jwt.Verified) error {
 	host = canonical(host)
 	if whose, ok := r.names[host]; ok {
 		return fmt.Errorf("%s is a name or an address of %s", host, whose)
@@ -102,7 +97,7 @@ func (r *reserved) check(host string, token *jwt.Verified) error {
 		return nil
 	}
 	for _, u := range token.URLs() {
-		if hostOf(u) == host {
+		if HostOf(u) == host {
 			return fmt.Errorf("%s is a broker in the token's URLs", host)
 		}
 	}
@@ -112,7 +107,7 @@ func (r *reserved) check(host string, token *jwt.Verified) error {
 	return nil
 }
 
-func (r *reserved) checkName(id wire.Identity) error {
+func (r *Names) checkName(id wire.Identity) error {
 	for _, p := range r.patterns {
 		if p.Match(id) {
 			return fmt.Errorf("%s is reserved by the pattern %s", id, p)
@@ -121,16 +116,14 @@ func (r *reserved) checkName(id wire.Identity) error {
 	return wire.CheckReserved(id)
 }
 
-// setPeers replaces the names of the other provisioners and of the external brokers.
-func (r *reserved) setPeers(all []*fleet.HeardComponent, brokers []string) {
+// SetPeers replaces the hosts of other provisioners and external brokers.
+func (r *Names) SetPeers(hosts, brokers []string) {
 	peers := make(map[string]bool)
-	for _, c := range all {
-		for _, host := range c.Reserved {
-			peers[host] = true
-		}
+	for _, host := range hosts {
+		peers[host] = true
 	}
 	for _, b := range brokers {
-		peers[hostOf(b)] = true
+		peers[HostOf(b)] = true
 	}
 	r.peers.Store(&peers)
 }
@@ -152,7 +145,8 @@ func canonical(host string) string {
 	return host
 }
 
-func hostOf(broker string) string {
+// HostOf returns the host in the URL of a broker, or "".
+func HostOf(broker string) string {
 	normal, err := discover.NormalizeURL(broker, false)
 	if err != nil {
 		return ""
@@ -166,7 +160,7 @@ func hostOf(broker string) string {
 
 // hosts returns the SRV targets of a domain. If the lookup fails, the last ones stay: enrollment must go on without
 // DNS.
-func (r *reserved) hosts(domain string) map[string]bool {
+func (r *Names) hosts(domain string) map[string]bool {
 	r.mu.Lock()
 	t := r.targets[domain]
 	r.mu.Unlock()

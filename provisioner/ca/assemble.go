@@ -2,6 +2,8 @@ package ca
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"math/big"
 	"slices"
 	"time"
@@ -89,7 +91,7 @@ func (l *layout) assemble(t *x509.Certificate, spki []byte) []byte {
 		der(tagSequence, utcTime(t.NotBefore), utcTime(t.NotAfter)), subject, spki,
 		der(tagExtensions, der(tagSequence, l.before,
 			der(tagSequence, derSubjectKeyID, der(tagOctetString, der(tagOctetString, t.SubjectKeyId))),
-			l.after, altNames(t))))
+			l.after, altNames(t), puppetExtensions(t.ExtraExtensions))))
 }
 
 // altNames returns names that are critical without a subject (RFC 5280 section 4.2.1.6).
@@ -100,6 +102,15 @@ func altNames(t *x509.Certificate) []byte {
 	}
 	return der(tagSequence, derSubjectAltName, critical, der(tagOctetString,
 		der(tagSequence, der(tagDNSName, []byte(t.DNSNames[0])), der(tagURI, []byte(t.URIs[0].String())))))
+}
+
+func puppetExtensions(all []pkix.Extension) []byte {
+	var b []byte
+	for _, e := range all {
+		id, _ := asn1.Marshal(e.Id) // well-formed
+		b = append(b, der(tagSequence, id, der(tagOctetString, e.Value))...)
+	}
+	return b
 }
 
 // derInteger encodes a number that is not negative.

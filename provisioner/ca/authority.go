@@ -118,8 +118,11 @@ func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 // Chain returns what a TLS peer presents: leaf and issuing certificate. After the present issuing certificate follow
 // cross certificates.
 func (a *Authority) Chain(leafDER []byte) string {
-	if len(a.all) > 1 {
+	if len(a.all) > 1 || a.cfg.Branch != nil {
 		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
+			if b := a.cfg.Branch; b != nil && b.issuerOf(leaf) != nil {
+				return b.Chain(leafDER)
+			}
 			if c := a.issuerOf(leaf); c != nil && c != a.cfg.Issuing {
 				return encodePEM(leafDER) + encodePEM(c.Raw)
 			}

@@ -24,6 +24,9 @@ func (cfg *Config) check() []error {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
 	errs = append(errs, checkTrustDomain(cfg.TrustDomain))
+	if cfg.Branch != nil && cfg.Branch.IssuerKeyID() == keyID(cfg.Issuing) {
+		errs = append(errs, errors.New("issuing certificate has the key of the branch"))
+	}
 	return append(errs, cfg.checkPrevious()...)
 }
 

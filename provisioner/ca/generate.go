@@ -31,6 +31,8 @@ const (
 // maxAuthorityName leaves room for suffix and number.
 const maxAuthorityName = 48
 
+const defaultName = "muster"
+
 // GenerateConfig configures [Generate].
 type GenerateConfig struct {
 	// TrustDomain is that of [Config]. Required.
@@ -60,7 +62,7 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	cfg.Name = cmp.Or(cfg.Name, "muster")
+	cfg.Name = cmp.Or(cfg.Name, defaultName)
 	err := checkTrustDomain(cfg.TrustDomain)
 	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
 		err = errors.Join(err,
@@ -70,13 +72,9 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 		return nil, fmt.Errorf("generate authority: %w", err)
 	}
 
-	number := ""
-	if n > 1 {
-		number = fmt.Sprintf(" %d", n)
-	}
 	notBefore := cfg.Now().UTC().Add(-authorityBackdate).Truncate(time.Second)
 	template := &x509.Certificate{
-		Subject:         pkix.Name{CommonName: cfg.Name + rootSuffix + number},
+		Subject:         pkix.Name{CommonName: authorityName(cfg.Name, rootSuffix, n)},
 		NotBefore:       notBefore,
 		NotAfter:        notBefore.AddDate(rootYears, 0, 0),
 		MaxPathLen:      -1,
@@ -87,7 +85,7 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 		return nil, fmt.Errorf("generate root: %w", err)
 	}
 	issuing, issuingKey, err := newAuthority(&x509.Certificate{
-		Subject:        pkix.Name{CommonName: cfg.Name + issuingSuffix + number},
+		Subject:        pkix.Name{CommonName: authorityName(cfg.Name, issuingSuffix, n)},
 		NotBefore:      notBefore,
 		NotAfter:       notBefore.AddDate(issuingYears, 0, 0),
 		MaxPathLenZero: true,
@@ -104,6 +102,14 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 		IssuingKey:  issuingKey,
 		Fingerprint: certificateFingerprint(root.Raw),
 	}, nil
+}
+
+func authorityName(name, suffix string, n int) string {
+	name = cmp.Or(name, defaultName) + suffix
+	if n > 1 {
+		name += fmt.Sprintf(" %d", n)
+	}
+	return name
 }
 
 // newAuthority makes a key and its CA certificate, self-signed if parent is nil.

@@ -135,6 +135,7 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 		DNSNames:              s.dnsNames,
 		IPAddresses:           s.addresses,
 		URIs:                  []*url.URL{wire.RoleURI(a.cfg.TrustDomain, r.Role, r.Name)},
+		ExtraExtensions:       s.extensions,
 	}
 	// Without a subject, crypto/x509 makes the alternative names critical (RFC 5280 section 4.2.1.6).
 	template.Subject = pkix.Name{CommonName: s.commonName}

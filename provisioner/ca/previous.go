@@ -117,7 +117,7 @@ func newTrust(all []Previous) trust {
 	return t
 }
 
-// IssuerOf returns the key id of a recorded certificate's issuer, or "" if unknown.
+// IssuerOf returns the key id of a recorded certificate's issuer, also of the branch, or "" if unknown.
 func (a *Authority) IssuerOf(leafDER []byte) string {
 	leaf, err := x509.ParseCertificate(leafDER)
 	if err != nil {
@@ -125,6 +125,9 @@ func (a *Authority) IssuerOf(leafDER []byte) string {
 	}
 	if c := a.issuerOf(leaf); c != nil {
 		return keyID(c)
+	}
+	if b := a.cfg.Branch; b != nil {
+		return b.IssuerOf(leafDER)
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package ca
 import (
 	"cmp"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
@@ -62,6 +63,7 @@ type subject struct {
 	dnsNames   []string
 	addresses  []net.IP
 	usages     []x509.ExtKeyUsage
+	extensions []pkix.Extension
 	ttl        time.Duration
 }
 
@@ -99,6 +101,8 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	if p.serverAuth || r.ServerAuth {
 		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)
 	}
+	s.extensions, err = r.extensions()
+	errs = append(errs, err)
 	if err := errors.Join(append(errs, s.addNames(p, r)...)...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}

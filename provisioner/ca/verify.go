@@ -36,6 +36,9 @@ func (a *Authority) verify(
 	if leaf == nil {
 		return "", "", errors.New("no certificate")
 	}
+	if b := a.cfg.Branch; b != nil && b.issuerOf(leaf) != nil {
+		return b.verify(leaf, intermediates, at)
+	}
 	if leaf.IsCA {
 		return "", "", errors.New("a CA's certificate")
 	}

@@ -134,6 +134,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	}
 	// This revision may be newer than the entry, or restored. The log must name its certificates and keys too.
 	want := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
+	want.Awaiting = entry.Awaiting
 	if e.revocations.Lacks(want) {
 		if err := e.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return err
@@ -145,7 +146,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	next.Operator = &trust.Cause{By: entry.By, Why: entry.Why}
 	event := events.Revoked
 	if entry.Kind == trust.RetiredNode {
-		next.State, next.Current, next.Next = StateRetired, nil, nil
+		next.State, next.Current, next.Next, next.Awaiting = StateRetired, nil, nil, entry.Awaiting
 		event = events.Retired
 	}
 	next.keepSuperseded(record, next.UpdatedAt)
@@ -166,8 +167,10 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 
 func applies(entry *trust.Revocation, r *Record) bool {
 	switch {
-	case entry == nil, entry.ID == r.Revoked, r.State == StateRetired:
+	case entry == nil, entry.ID == r.Revoked:
 		return false
+	case r.State == StateRetired:
+		return r.Awaiting && entry.Kind == trust.RetiredNode && !entry.Awaiting
 	case entry.Kind == trust.RetiredNode:
 		return true
 	}

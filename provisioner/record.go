@@ -27,7 +27,7 @@ const (
 	StateEnrolled    State = "enrolled"    // has an offer, not confirmed
 	StateProvisioned State = "provisioned" // has confirmed a certificate and configuration
 	StateRevoked     State = "revoked"     // refused until an operator retires it
-	StateRetired     State = "retired"     // free for any key again
+	StateRetired     State = "retired"     // free for any key again, unless [Record.Awaiting]
 )
 
 // moves is the table of docs/architecture.md.
@@ -36,7 +36,7 @@ var moves = map[State][]State{
 	StateEnrolled:    {StateEnrolled, StateProvisioned, StateRevoked, StateRetired},
 	StateProvisioned: {StateProvisioned, StateRevoked, StateRetired},
 	StateRevoked:     {StateRetired},
-	StateRetired:     {StateEnrolled},
+	StateRetired:     {StateEnrolled, StateRetired},
 }
 
 // CanMove reports whether state to may follow state from.

@@ -118,7 +118,7 @@ var itemTitles = map[fleet.Kind]string{
 	fleet.Repeated:  "Same answer sent again",
 	fleet.Granted:   "Name granted to another key, once",
 	fleet.Revoked:   "Revoked",
-	fleet.Retired:   "Retired: the name is free",
+	fleet.Retired:   "Retired",
 	fleet.Cloned:    "Two live machines use the key",
 	fleet.Faulty:    "Report of what keeps it from renewing",
 	fleet.RunBroken: "Puppet run failed",

@@ -173,8 +173,12 @@ func changes(before, r *provisioner.Record) (all []HistoryItem) {
 		add(Faulty, HistoryItem{Cause: fault})
 	}
 	ended := map[provisioner.State]Kind{provisioner.StateRevoked: Revoked, provisioner.StateRetired: Retired}[r.State]
-	if ended != "" && r.State != before.State && r.Operator != nil {
-		add(ended, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
+	if ended != "" && (r.State != before.State || r.Awaiting != before.Awaiting) && r.Operator != nil {
+		item := HistoryItem{By: r.Operator.By, Why: r.Operator.Why}
+		if r.Awaiting {
+			item.Cause = "the name is kept for a one-time token, a grant or an approval"
+		}
+		add(ended, item)
 	}
 	return all
 }

@@ -48,23 +48,44 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 // a revoked identity. The error is [provisioner.ErrNoRecord], [provisioner.ErrChanged] if the node is not as it was
 // seen, or [trust.ErrUnacknowledged].
 func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
+	return n.retire(ctx, id, false, c, seen...)
+}
+
+// Clean is [Nodes.Retire] for a Puppet node whose machine is built again: the name is kept for a one-time secret, a
+// grant or an approval. An identity without a record, or that is retired, stays as it is. The error is
+// [trust.ErrState] if the node is enrolled over another protocol.
+func (n *Nodes) Clean(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
+	return n.retire(ctx, id, true, c, seen...)
+}
+
+func (n *Nodes) retire(
+	ctx context.Context, id wire.Identity, await bool, c trust.Cause, seen ...provisioner.Precondition,
+) error {
 	return n.takeBack(ctx, "retire", id, c, func(
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
 	) (*trust.Revocation, error) {
+		if err == nil && await {
+			err = overPuppet(record)
+		}
 		if err != nil {
 			return nil, err
 		}
 		revoked := newest != nil && newest.Kind == trust.RevokedNode
+		retired := newest != nil && newest.Kind == trust.RetiredNode && record != nil &&
+			(newest.ID != record.Revoked || record.State == provisioner.StateRetired)
 		switch {
+		case record == nil && newest == nil && await:
+			return nil, nil
 		case record == nil && newest == nil:
 			return nil, provisioner.ErrNoRecord
+		case retired && newest.Awaiting && !await: // an entry that frees the kept name
 		case record == nil && !revoked, provisioner.StateOf(record) == provisioner.StateRetired && !revoked:
 			return nil, nil
 		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() &&
 			provisioner.StateOf(record) != provisioner.StateRevoked:
 			// The node was revoked after the operator saw it: a stolen machine's name must not become free.
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
-		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
+		case retired:
 			return nil, nil // another provisioner retired it
 		}
 		if err := cmp.Or(seen...).Check(record, at); err != nil {
@@ -74,7 +95,9 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			// The record was lost in a restore.
 			record = &provisioner.Record{Identity: id}
 		}
-		return provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c), nil
+		e := provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c)
+		e.Awaiting = await
+		return e, nil
 	})
 }
 

@@ -323,7 +323,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkNames(ctx); err != nil {
 		return nil, false, err
 	}
-	certificate, err := a.cfg.Authority.Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
+	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
 	if err != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
@@ -456,6 +456,14 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	a.records.kickSuperseded(a.record, next)
 	return a.enrolled(&offer, chain, a.files), true, nil
+}
+
+// authority returns the one that issues over the request's protocol.
+func (a *attempt) authority() *ca.Authority {
+	if branch := a.cfg.Authority.Branch(); branch != nil && a.source.Protocol == ProtocolPuppet {
+		return branch
+	}
+	return a.cfg.Authority
 }
 
 func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *wire.Enrolled {

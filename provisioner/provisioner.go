@@ -168,6 +168,7 @@ type Provisioner struct {
 	revocations *trust.Revocations
 	enforcing   *enforcement
 	crls        *trust.CRLs
+	puppetCRLs  *trust.CRLs // nil without Puppet
 }
 
 // New returns a Provisioner. It starts nothing.
@@ -201,7 +202,7 @@ func New(cfg Config) *Provisioner {
 		Journal: cfg.Journal,
 		Applied: p.enforcing.applied,
 	})
-	p.crls = trust.NewCRLs(trust.CRLConfig{
+	crls := trust.CRLConfig{
 		Authority:   cfg.Authority,
 		Revocations: p.revocations,
 		Validity:    cfg.CRL.Validity,
@@ -209,7 +210,13 @@ func New(cfg Config) *Provisioner {
 		Clock:       cfg.Clock.Check,
 		Log:         cfg.Log,
 		Now:         cfg.Now,
-	})
+	}
+	p.crls = trust.NewCRLs(crls)
+	if crls.Authority = cfg.Authority.Branch(); crls.Authority != nil {
+		crls.Validity, crls.Renewal, crls.Skew = trust.PuppetCRLValidity, trust.PuppetCRLRenewal, trust.PuppetCRLSkew
+		crls.Publish = func(context.Context, []*trust.CRL) bool { return true }
+		p.puppetCRLs = trust.NewCRLs(crls)
+	}
 	return p
 }
 

@@ -26,7 +26,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 		return fmt.Errorf("pending list: %w", err)
 	}
 	// Not a wrong clock: an operator must be able to connect and accept it.
-	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) {
+	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, trust.ErrClock) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil
@@ -77,10 +77,18 @@ const crlEvery = 400 * time.Millisecond
 func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
 
 // PuppetCRLs returns the CRLs of the authority's branch, or nil without Puppet.
-func (p *Provisioner) PuppetCRLs() *trust.CRLs { return nil }
+func (p *Provisioner) PuppetCRLs() *trust.CRLs { return p.puppetCRLs }
+
+func (p *Provisioner) updateCRLs(ctx context.Context) error {
+	err := p.crls.Update(ctx)
+	if p.puppetCRLs != nil {
+		err = errors.Join(err, p.puppetCRLs.Update(ctx))
+	}
+	return err
+}
 
 func (w *watcher) keepCRLs(ctx context.Context) {
-	err := w.crls.Update(ctx)
+	err := w.updateCRLs(ctx)
 	if ctx.Err() != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,14 @@ const (
 	MaxCRLValidity     = 30 * 24 * time.Hour
 )
 
+// A Puppet agent needs its saved CRL to fetch the next one, so a CRL lasts as long as an agent may be off.
 const (
-	// crlSkew backdates CRLs for readers whose clocks are behind.
+	PuppetCRLValidity = 5 * 365 * 24 * time.Hour
+	PuppetCRLRenewal  = 30 * 24 * time.Hour
+	PuppetCRLSkew     = 6 * time.Hour
+)
+
+const (
 	crlSkew = 5 * time.Minute
 
 	// crlShare limits signing to a tenth of a core per issuer.
@@ -32,18 +39,24 @@ type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
 	DER        []byte    `json:"-"`
-	ThisUpdate time.Time `json:"this_update"` // the signed list has crlSkew less
+	ThisUpdate time.Time `json:"this_update"` // the signed list has the skew less
 	NextUpdate time.Time `json:"next_update"`
 
 	revoked int // number of certificates
 }
 
-// CRLConfig configures [NewCRLs]. All is required.
+// CRLConfig configures [NewCRLs]. All is required but Renewal and Skew.
 type CRLConfig struct {
 	Authority   *ca.Authority
 	Revocations *Revocations
 
 	Validity time.Duration
+
+	// Renewal is the time until the next CRL, by default half the validity.
+	Renewal time.Duration
+
+	// Skew backdates CRLs for readers whose clocks are behind, by default 5 minutes.
+	Skew time.Duration
 
 	// Publish is called with all CRLs when one is new, and again if it returns false.
 	Publish func(context.Context, []*CRL) bool
@@ -75,6 +88,7 @@ type nextCRL struct {
 
 // NewCRLs returns CRLs with none signed yet.
 func NewCRLs(cfg CRLConfig) *CRLs {
+	cfg.Renewal, cfg.Skew = cmp.Or(cfg.Renewal, cfg.Validity/2), cmp.Or(cfg.Skew, crlSkew)
 	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
 
@@ -148,7 +162,7 @@ func (c *CRLs) due(issuer string, newest *CRL) bool {
 	}
 	now := c.now()
 	// A CRL from the future means that the clock went back.
-	return !now.Before(newest.ThisUpdate.Add(c.cfg.Validity/2)) || newest.ThisUpdate.After(now.Add(crlSkew))
+	return !now.Before(newest.ThisUpdate.Add(c.cfg.Renewal)) || newest.ThisUpdate.After(now.Add(crlSkew))
 }
 
 func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
@@ -170,7 +184,7 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 			since = now
 		}
 	}
-	request := ca.CRLRequest{Number: next.Number, ThisUpdate: now.Add(-crlSkew), NextUpdate: next.NextUpdate}
+	request := ca.CRLRequest{Number: next.Number, ThisUpdate: now.Add(-c.cfg.Skew), NextUpdate: next.NextUpdate}
 	for _, r := range revoked {
 		if r.NotAfter.Before(since) {
 			continue

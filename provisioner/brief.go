@@ -2,7 +2,12 @@ package provisioner
 
 import (
 	"cmp"
+	"crypto/sha1" //nolint:gosec // see leafOf
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
 	"fmt"
+	"math/big"
 	"time"
 
 	"muster/provisioner/trust"
@@ -29,6 +34,37 @@ type Brief struct {
 
 	// OwnedSince is [Record.OwnedSince]. It differs for each holder of the name.
 	OwnedSince time.Time `json:"owned_since,omitzero"`
+
+	// Leaf is the certificate of Serial, for a Puppet agent only: Puppet's clients list certificates by fingerprint.
+	Leaf *Leaf `json:"-"`
+}
+
+// A Leaf describes a certificate without keeping it.
+type Leaf struct {
+	DNSNames            []string
+	NotBefore, NotAfter time.Time
+	Serial              *big.Int
+
+	SHA1   [sha1.Size]byte
+	SHA256 [sha256.Size]byte
+	SHA512 [sha512.Size]byte
+}
+
+// leafOf returns nil for a certificate that cannot be read.
+func leafOf(der []byte) *Leaf {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil
+	}
+	return &Leaf{
+		DNSNames:  c.DNSNames,
+		NotBefore: c.NotBefore,
+		NotAfter:  c.NotAfter,
+		Serial:    c.SerialNumber,
+		SHA1:      sha1.Sum(der), //nolint:gosec // shown beside stronger ones
+		SHA256:    sha256.Sum256(der),
+		SHA512:    sha512.Sum512(der),
+	}
 }
 
 // Traits are what many nodes have in common.
@@ -67,6 +103,9 @@ func (r *Record) Brief() Brief {
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter
+		if r.Protocol == ProtocolPuppet {
+			b.Leaf = leafOf(i.DER)
+		}
 	}
 	return b
 }

@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -66,6 +68,10 @@ func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 		Renewal:    a.renewal,
 		Protocol:   string(a.source.Protocol),
 		Agent:      events.Scrub(events.Cut(a.request.Agent, waiting.MaxText)),
+	}
+	if a.source.Protocol == ProtocolPuppet && !a.renewal {
+		sum := sha256.Sum256(a.request.CSR)
+		w.Fingerprint = hex.EncodeToString(sum[:])
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest

@@ -64,6 +64,8 @@ type Index struct {
 	lost   error                        // guarded by mu: why current is not closed, if records are missing
 
 	faulty map[wire.Identity]struct{} // guarded by mu: nodes in the fleet with a fault
+
+	leaves map[wire.Identity]*provisioner.Leaf // guarded by mu: of Puppet agents on record
 }
 
 // NewIndex returns an empty index of log that keeps the named facts.
@@ -79,6 +81,7 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		tokens:  newInterned[jwt.TokenID](),
 		facts:   newInterned[string](),
 		faulty:  make(map[wire.Identity]struct{}),
+		leaves:  make(map[wire.Identity]*provisioner.Leaf),
 	}
 }
 
@@ -161,6 +164,9 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	} else {
 		delete(x.faulty, n.id)
 	}
+	if delete(x.leaves, n.id); r.Leaf != nil && r.State != provisioner.StateRetired {
+		x.leaves[n.id] = r.Leaf
+	}
 }
 
 func (x *Index) saw(id wire.Identity, at time.Time) {
@@ -211,4 +217,19 @@ func (x *Index) Find(id wire.Identity) (Node, bool) {
 		return x.shown(n), true
 	}
 	return Node{}, false
+}
+
+// Leaves calls each with every Puppet agent that is not retired, in any order, once the index is read. The error is
+// [ErrReading] if ctx ends first.
+func (x *Index) Leaves(ctx context.Context, each func(wire.Identity, provisioner.State, *provisioner.Leaf)) error {
+	x.log.Settle()
+	if err := x.wait(ctx, x.current); err != nil {
+		return err
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for id, leaf := range x.leaves {
+		each(id, x.of(x.find(id)).State, leaf)
+	}
+	return nil
 }

@@ -1,10 +1,8 @@
 package puppet
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -44,10 +42,13 @@ type request struct {
 	operator *login.Login
 }
 
-var errForbidden = errors.New("forbidden")
+var (
+	errForbidden     = errors.New("forbidden")
+	errNoCertificate = fmt.Errorf("%w: no client certificate", errForbidden)
+)
 
 // admit identifies the caller. The node's certificate is looked up for each request, since it may have been revoked. No
-// header says who the caller is, except that an operator may show a token.
+// header says the name of the caller, except that an operator may show a token.
 func (s *Server) admit(r *request, need access) error {
 	var err error
 	switch need {
@@ -70,10 +71,17 @@ func (s *Server) admit(r *request, need access) error {
 	return err
 }
 
+// isOperator reports whether the caller of a route for anyone is an operator.
+func (s *Server) isOperator(r *request) bool {
+	shown := r.Header.Get(tokenHeader) != "" || len(r.TLS.PeerCertificates) > 0
+	return shown && s.admitOperator(r, trust.RoleViewer) == nil
+}
+
+// admitNode confirms the newest certificate of the node if this is the first request with it.
 func (s *Server) admitNode(r *request) error {
 	shown := r.TLS.PeerCertificates
 	if len(shown) == 0 {
-		return fmt.Errorf("%w: no client certificate", errForbidden)
+		return errNoCertificate
 	}
 	role, name, err := s.cfg.Provisioner.Config().Authority.Verify(shown[0], shown[1:], s.cfg.Now())
 	if err != nil {
@@ -82,13 +90,28 @@ func (s *Server) admitNode(r *request) error {
 	if role != wire.RoleNode {
 		return fmt.Errorf("%w: certificate of role %s, want node", errForbidden, role)
 	}
-	r.node, err = s.cfg.Provisioner.Gate.AdmitPeer(r.Context(), provisioner.ProtocolPuppet, wire.Identity(name),
-		ca.Serial(shown[0]))
-	return err
+	serial := ca.Serial(shown[0])
+	node, err := s.cfg.Provisioner.Gate.AdmitPeer(r.Context(), provisioner.ProtocolPuppet, wire.Identity(name), serial)
+	if err != nil {
+		return err
+	}
+	r.node = node
+	if next := node.Next; next != nil && next.Serial == serial {
+		err := s.cfg.Provisioner.Applied(r.Context(), &wire.Applied{
+			ID:       wire.NewID(),
+			Identity: name,
+			Serial:   serial,
+			Digest:   next.Digest,
+		}, r.source())
+		if err != nil { // the next request confirms it
+			s.cfg.Log.WarnContext(r.Context(), "certificate not confirmed", "node", name, "err", err)
+		}
+	}
+	return nil
 }
 
 func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
-	l, err := s.operator(r.Context(), r.Request)
+	l, err := s.login(r)
 	if err != nil {
 		return err
 	}
@@ -99,21 +122,16 @@ func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
 	return nil
 }
 
-func (s *Server) operator(ctx context.Context, r *http.Request) (*login.Login, error) {
-	if token := strings.TrimSpace(r.Header.Get("X-Authentication")); token != "" {
-		return s.cfg.Login.Token(ctx, token, r.RemoteAddr)
+// tokenHeader has an operator's signed token, as `puppetserver ca` sends the text of its token file.
+const tokenHeader = "X-Authentication"
+
+func (s *Server) login(r *request) (*login.Login, error) {
+	if token := strings.TrimSpace(r.Header.Get(tokenHeader)); token != "" {
+		return s.cfg.Login.Token(r.Context(), token, r.RemoteAddr)
 	}
 	shown := r.TLS.PeerCertificates
 	if len(shown) == 0 {
-		return nil, fmt.Errorf("%w: no credential", errForbidden)
+		return nil, errNoCertificate
 	}
-	return s.cfg.Login.Certificate(ctx, shown[0], shown[1:], r.RemoteAddr)
-}
-
-func hostOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
+	return s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
 }

@@ -10,25 +10,40 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"muster/internal/limit"
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 // Limits of a connection. An agent uses a connection for 4 s after its last request.
 const (
 	headerTimeout = 10 * time.Second
-	readTimeout   = 30 * time.Second
-	answerTimeout = time.Minute
+	readTimeout   = time.Minute
+	answerTimeout = 2 * time.Minute
 	idleTimeout   = 15 * time.Second
 	stopTimeout   = 5 * time.Second
 
 	maxHeaderBytes = 16 << 10
+)
+
+// Limits of all connections, shared by address.
+const (
+	maxConns    = 4096
+	maxInFlight = 512
+
+	// retryAfter is what agents are told if the server is busy.
+	retryAfter = 30
 )
 
 // version is that of the puppetserver whose answers these are.
@@ -64,6 +79,10 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	routes   []route
+	started  time.Time
+	verdicts *limit.Cache[asker, *verdict]
+	inFlight *limit.Shares[netip.Prefix]
+	conns    *conns
 	listener net.Listener // set by Open
 }
 
@@ -78,7 +97,13 @@ type route struct {
 
 // New returns a Server. It opens nothing.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg}
+	s := &Server{
+		cfg:      cfg,
+		started:  cfg.Now(),
+		verdicts: limit.NewCache[asker, *verdict](maxVerdicts),
+		inFlight: limit.NewShares[netip.Prefix](maxInFlight),
+		conns:    &conns{share: limit.NewShares[netip.Prefix](maxConns), open: make(map[net.Conn]netip.Prefix)},
+	}
 	for _, routes := range []func() []route{s.authorityRoutes, s.statusRoutes, s.runRoutes} {
 		s.routes = append(s.routes, routes()...)
 	}
@@ -109,6 +134,8 @@ func (s *Server) Run(ctx context.Context) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.conns.follow,
+		ConnContext:       withConnection,
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), // strangers cause these
 	}
@@ -116,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 		MinVersion:             tls.VersionTLS12,
 		GetCertificate:         s.cfg.Certificate,
 		NextProtos:             []string{"http/1.1"},
-		ClientAuth:             tls.VerifyClientCertIfGiven,
+		ClientAuth:             tls.RequestClientCert, // verified for each request
 		ClientCAs:              s.cfg.Roots,
 		SessionTicketsDisabled: true,
 	})
@@ -136,42 +163,107 @@ func (s *Server) Run(ctx context.Context) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("puppet: %w", err)
+	if err != nil {
+		err = fmt.Errorf("puppet: %w", err)
+	}
+	return err
 }
 
 // serve finds the route by the path as it was sent: a cleaned path could name another file.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Puppet-Version", version)
-	path := r.URL.EscapedPath()
-	for _, route := range s.routes {
-		rest, found := strings.CutPrefix(path, route.path)
-		if r.Method != route.method || !found || (rest != "") != strings.HasSuffix(route.path, "/") {
-			continue
-		}
-		name, err := url.PathUnescape(rest)
-		q := &request{Request: r, name: name, address: hostOf(r.RemoteAddr)}
-		if err == nil {
-			err = s.admit(q, route.access)
-		}
-		if err == nil {
-			if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
-				text(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has over %d bytes.", route.body))
-				return
-			}
-			route.serve(w, q)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	ctx, end := provisioner.Finishing(r.Context()) // a change is finished even if the client has gone
+	defer end()
+	q := &request{Request: r.WithContext(ctx), address: hostOf(r.RemoteAddr)}
+	route, err := s.find(q)
+	if err == nil {
+		err = s.admit(q, route.access)
+	}
+	if err != nil {
+		s.forbid(w, q, err)
+		return
+	}
+	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
+		s.cfg.Provisioner.Reject(ctx, "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err), q.source())
+		text(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has over %d bytes.", route.body))
+		return
+	}
+	source := limit.Source(q.address)
+	if !s.inFlight.Acquire(source, 1) {
+		s.cfg.Log.DebugContext(ctx, "request refused, the server is busy", "source", q.address)
+		if route.path == certificates {
+			notFound(w, q.name)
 			return
 		}
-		s.cfg.Log.InfoContext(r.Context(), "request of the Puppet edge refused", "method", r.Method, "path", path,
-			"source", q.address, "err", err)
-		break
+		busy(w)
+		return
 	}
-	forbid(w, r)
+	defer s.inFlight.Release(source, 1)
+	route.serve(w, q)
 }
 
-// forbid answers as puppetserver does if no rule admits a request.
-func forbid(w http.ResponseWriter, r *http.Request) {
+func (s *Server) find(q *request) (*route, error) {
+	path := q.URL.EscapedPath()
+	for i := range s.routes {
+		known := &s.routes[i]
+		rest, found := strings.CutPrefix(path, known.path)
+		if q.Method != known.method || !found || (rest != "") != strings.HasSuffix(known.path, "/") {
+			continue
+		}
+		var err error
+		q.name, err = url.PathUnescape(rest)
+		return known, err
+	}
+	return nil, fmt.Errorf("%w: no such call", errForbidden)
+}
+
+func (r *request) subject() string {
+	return fmt.Sprintf("%.20s %.500s", r.Method, r.URL.EscapedPath())
+}
+
+// forbid answers as puppetserver does if no rule admits a request, or that the provisioner cannot judge it now.
+func (s *Server) forbid(w http.ResponseWriter, r *request, err error) {
+	level := slog.LevelInfo
+	if len(r.TLS.PeerCertificates) == 0 {
+		level = slog.LevelDebug // strangers could fill the log
+	}
+	s.cfg.Log.Log(r.Context(), level, "request over Puppet's protocol refused", "subject", r.subject(),
+		"source", r.address, "err", err)
+	refusal, refused := errors.AsType[*provisioner.Refusal](err)
+	if refused && wire.MeaningOf(refusal.Code).Retry || errors.Is(err, trust.ErrRevocationsUnknown) {
+		busy(w)
+		return
+	}
 	text(w, http.StatusForbidden, fmt.Sprintf("Forbidden request: %.500s (method :%.20s). Please see the server logs "+
 		"for details.", r.URL.EscapedPath(), strings.ToLower(r.Method)))
+}
+
+// refuse tells a node the reason.
+func refuse(w http.ResponseWriter, err error) {
+	r, status := refusalOf(err), http.StatusForbidden
+	if wire.MeaningOf(r.Code).Retry {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		status = http.StatusServiceUnavailable
+	}
+	text(w, status, reason(r))
+}
+
+func reason(r *provisioner.Refusal) string {
+	m := r.Message()
+	return fmt.Sprintf("%s: %s; %s\n", m.Code, m.Message, m.Remedy)
+}
+
+func refusalOf(err error) *provisioner.Refusal {
+	if r, ok := errors.AsType[*provisioner.Refusal](err); ok {
+		return r
+	}
+	return &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
+}
+
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	text(w, http.StatusServiceUnavailable, "The server is busy.")
 }
 
 // text answers with plain text.
@@ -179,4 +271,43 @@ func text(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body)
+}
+
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
+
+// conns bounds the connections of all addresses.
+type conns struct {
+	share *limit.Shares[netip.Prefix]
+
+	mu   sync.Mutex
+	open map[net.Conn]netip.Prefix // guarded by mu
+}
+
+// follow is for [http.Server.ConnState].
+func (c *conns) follow(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		source := limit.Source(conn.RemoteAddr().String())
+		if c.share.Acquire(source, 1) {
+			c.open[conn] = source
+			return
+		}
+		if secure, ok := conn.(*tls.Conn); ok {
+			conn = secure.NetConn() // without an alert, which could block
+		}
+		_ = conn.Close() // nothing is owed to it
+	case http.StateClosed:
+		if source, ok := c.open[conn]; ok {
+			delete(c.open, conn)
+			c.share.Release(source, 1)
+		}
+	}
 }

@@ -1,12 +1,505 @@
 package puppet
 
-import "net/http"
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
 
-// statusRoutes are the calls below /status/v1.
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+	"muster/provisioner/waiting"
+)
+
+// maxOrderBody is enough for the names of a large fleet.
+const maxOrderBody = 1 << 20
+
+// statusRoutes are the calls for operators, and those below /status/v1.
 func (s *Server) statusRoutes() []route {
 	running := func(w http.ResponseWriter, _ *request) { text(w, http.StatusOK, "running") }
 	return []route{
+		{http.MethodGet, authority + "certificate_statuses/", viewers, 0, s.getStatuses},
+		{http.MethodGet, authority + "certificate_status/", viewers, 0, s.getStatus},
+		{http.MethodPut, authority + "certificate_status/", operators, maxOrderBody, s.putStatus},
+		{http.MethodDelete, authority + "certificate_status/", operators, 0, s.deleteStatus},
+		{http.MethodPut, authority + "clean", operators, maxOrderBody, s.clean},
+		{http.MethodPost, authority + "sign", operators, maxOrderBody, s.signNamed},
+		{http.MethodPost, authority + "sign/all", operators, maxOrderBody, s.signAll},
+		{http.MethodGet, authority + "expirations", anyPeer, 0, s.getExpirations},
 		{http.MethodGet, "/status/v1/simple", anyone, 0, running},
 		{http.MethodGet, "/status/v1/simple/", anyone, 0, running},
+		{http.MethodGet, "/status/v1/services", anyone, 0, getServices},
 	}
+}
+
+func getServices(w http.ResponseWriter, _ *request) {
+	writeJSON(w, map[string]any{"ca": map[string]any{
+		"service_version":        version,
+		"service_status_version": 1,
+		"detail_level":           "info",
+		"state":                  "running",
+		"status":                 struct{}{},
+		"active_alerts":          []string{},
+	}})
+}
+
+// The states of a certificate in Puppet's API.
+const (
+	stateRequested = "requested"
+	stateSigned    = "signed"
+	stateRevoked   = "revoked"
+)
+
+// A certificateStatus describes a certificate, or a request, which has no dates and no serial.
+type certificateStatus struct {
+	Name                    string       `json:"name"`
+	State                   string       `json:"state"`
+	Fingerprint             string       `json:"fingerprint"`
+	Fingerprints            fingerprints `json:"fingerprints"`
+	DNSAltNames             []string     `json:"dns_alt_names"`
+	SubjectAltNames         []string     `json:"subject_alt_names"`
+	AuthorizationExtensions struct{}     `json:"authorization_extensions"`
+	NotBefore               string       `json:"not_before,omitempty"`
+	NotAfter                string       `json:"not_after,omitempty"`
+	SerialNumber            *big.Int     `json:"serial_number,omitempty"`
+}
+
+type fingerprints struct {
+	SHA1    string `json:"SHA1,omitempty"`
+	SHA256  string `json:"SHA256"`
+	SHA512  string `json:"SHA512,omitempty"`
+	Default string `json:"default"`
+}
+
+// puppetTime is the layout of times in the API.
+const puppetTime = "2006-01-02T15:04:05UTC"
+
+func statusOf(id wire.Identity, state provisioner.State, leaf *provisioner.Leaf) certificateStatus {
+	c := certificateStatus{
+		Name:         string(id),
+		State:        stateSigned,
+		Fingerprint:  colons(leaf.SHA256[:]),
+		DNSAltNames:  make([]string, 0, len(leaf.DNSNames)),
+		NotBefore:    leaf.NotBefore.UTC().Format(puppetTime),
+		NotAfter:     leaf.NotAfter.UTC().Format(puppetTime),
+		SerialNumber: leaf.Serial,
+	}
+	c.Fingerprints = fingerprints{colons(leaf.SHA1[:]), c.Fingerprint, colons(leaf.SHA512[:]), c.Fingerprint}
+	if state == provisioner.StateRevoked {
+		c.State = stateRevoked
+	}
+	for _, name := range leaf.DNSNames {
+		c.DNSAltNames = append(c.DNSAltNames, "DNS:"+name)
+	}
+	c.SubjectAltNames = c.DNSAltNames
+	return c
+}
+
+func requestedStatus(w *waiting.Key) certificateStatus {
+	sum, _ := hex.DecodeString(w.Fingerprint)
+	shown := colons(sum)
+	return certificateStatus{
+		Name:            string(w.Identity),
+		State:           stateRequested,
+		Fingerprint:     shown,
+		Fingerprints:    fingerprints{SHA256: shown, Default: shown},
+		DNSAltNames:     []string{},
+		SubjectAltNames: []string{},
+	}
+}
+
+// colons writes bytes as AB:CD.
+func colons(b []byte) string {
+	const digits = "0123456789ABCDEF"
+	text := make([]byte, 0, 3*len(b))
+	for i, x := range b {
+		if i > 0 {
+			text = append(text, ':')
+		}
+		text = append(text, digits[x>>4], digits[x&15])
+	}
+	return string(text)
+}
+
+// statuses returns the certificates and requests of Puppet agents in one state, or with "" in any, by name.
+func (s *Server) statuses(ctx context.Context, state string) ([]certificateStatus, error) {
+	list := []certificateStatus{}
+	if state != stateRequested {
+		nodes := s.cfg.Nodes()
+		if nodes == nil {
+			return nil, fleet.ErrReading
+		}
+		if err := nodes.Leaves(ctx, func(id wire.Identity, at provisioner.State, leaf *provisioner.Leaf) {
+			if c := statusOf(id, at, leaf); state == "" || state == c.State {
+				list = append(list, c)
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if state == "" || state == stateRequested {
+		keys, err := s.waiting(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range keys {
+			list = append(list, requestedStatus(k))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b certificateStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// waiting returns the keys of Puppet agents that wait for a name, or with "" for any.
+func (s *Server) waiting(ctx context.Context, id wire.Identity) ([]*waiting.Key, error) {
+	keys, err := s.cfg.Orders.Keys.Waiting(ctx, id)
+	return slices.DeleteFunc(keys, func(k *waiting.Key) bool {
+		return k.Protocol != string(provisioner.ProtocolPuppet)
+	}), err
+}
+
+// record returns the record of a Puppet agent that is not retired, or nil.
+func (s *Server) record(ctx context.Context, id wire.Identity) (*provisioner.Record, error) {
+	r, _, err := s.cfg.Provisioner.Config().Store.Record(ctx, id)
+	if r == nil || r.Protocol != provisioner.ProtocolPuppet || r.State == provisioner.StateRetired {
+		return nil, err
+	}
+	return r, err
+}
+
+func (s *Server) getStatuses(w http.ResponseWriter, r *request) {
+	state := r.URL.Query().Get("state")
+	if !slices.Contains([]string{stateRequested, stateSigned, stateRevoked}, state) {
+		state = ""
+	}
+	list, err := s.statuses(r.Context(), state)
+	s.answer(w, r, list, err)
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, r *request) {
+	c, err := s.status(r.Context(), r.name)
+	s.answer(w, r, c, err)
+}
+
+var errNotFound = &orderError{http.StatusNotFound, "Resource not found."}
+
+func (s *Server) status(ctx context.Context, name string) (*certificateStatus, error) {
+	id, err := wire.ParseIdentity(name)
+	if err != nil {
+		return nil, errNotFound
+	}
+	node, err := s.record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if node != nil {
+		if b := node.Brief(); b.Leaf != nil {
+			c := statusOf(id, b.State, b.Leaf)
+			return &c, nil
+		}
+	}
+	keys, err := s.waiting(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		return nil, errNotFound
+	}
+	c := requestedStatus(keys[0])
+	return &c, nil
+}
+
+// An orderError is an error with the status and text that clients of the API expect.
+type orderError struct {
+	status int
+	text   string
+}
+
+func (e *orderError) Error() string { return e.text }
+
+func badRequest(text string) error { return &orderError{http.StatusBadRequest, text} }
+
+// putStatus signs or revokes.
+func (s *Server) putStatus(w http.ResponseWriter, r *request) {
+	var order struct {
+		State string          `json:"desired_state"`
+		TTL   json.RawMessage `json:"cert_ttl"`
+	}
+	err := decode(r, &order)
+	switch {
+	case err != nil:
+	case order.State == "":
+		err = badRequest(`Missing required parameter "desired_state"`)
+	case len(order.TTL) > 0:
+		err = badRequest("cert_ttl: the policy decides how long a certificate is valid")
+	case order.State == stateSigned:
+		err = s.sign(r, r.name)
+	case order.State == stateRevoked:
+		err = s.revoke(r, r.name)
+	default:
+		err = badRequest(fmt.Sprintf("State %s invalid; Must specify desired state of 'signed' or 'revoked' for host "+
+			"%s.", order.State, r.name))
+	}
+	s.done(w, r, err)
+}
+
+func (s *Server) deleteStatus(w http.ResponseWriter, r *request) { s.done(w, r, s.remove(r, r.name)) }
+
+var errSubject = &orderError{http.StatusNotFound, "Invalid certificate subject."}
+
+// sign approves the key that waits for the name. The agent's next request gets the certificate.
+func (s *Server) sign(r *request, name string) error {
+	id, err := wire.ParseIdentity(name)
+	if err != nil {
+		return errSubject
+	}
+	keys, err := s.waiting(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if len(keys) == 0 {
+		node, err := s.record(r.Context(), id)
+		if err == nil && node == nil {
+			err = errSubject
+		}
+		return cmp.Or[error](err, &orderError{http.StatusConflict, "Cannot sign certificate for host " + name +
+			" without a certificate request"})
+	}
+	key := "" // of several keys none is chosen
+	if len(keys) == 1 {
+		key = keys[0].KeyHash
+	}
+	_, err = s.cfg.Orders.Keys.Approve(r.Context(), operate.Named(id, key), 0, r.cause())
+	return err
+}
+
+func (s *Server) revoke(r *request, name string) error {
+	id, err := wire.ParseIdentity(name)
+	if err != nil {
+		return errSubject
+	}
+	node, err := s.record(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if node != nil {
+		return s.cfg.Orders.Nodes.Revoke(r.Context(), id, r.cause())
+	}
+	keys, err := s.waiting(r.Context(), id)
+	if err == nil && len(keys) == 0 {
+		err = errSubject
+	}
+	return cmp.Or[error](err, &orderError{http.StatusConflict, "Cannot revoke certificate for host " + name +
+		" without a signed certificate"})
+}
+
+// remove revokes the certificate and forgets requests. The name stays taken until an operator gives it to a key.
+func (s *Server) remove(r *request, name string) error {
+	id, err := wire.ParseIdentity(name)
+	if err != nil {
+		return errNotFound
+	}
+	node, err := s.record(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if node != nil {
+		if err := s.cfg.Orders.Nodes.Retire(r.Context(), id, r.cause()); err != nil {
+			return err
+		}
+	}
+	keys, err := s.waiting(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if node == nil && len(keys) == 0 {
+		return errNotFound
+	}
+	for _, k := range keys {
+		_, err := s.cfg.Orders.Keys.Forget(r.Context(), operate.Named(id, k.KeyHash), r.cause())
+		if err != nil && !errors.Is(err, operate.ErrNotWaiting) {
+			return err
+		}
+	}
+	return nil
+}
+
+type named struct {
+	Names []string `json:"certnames"`
+	Async bool     `json:"async"`
+}
+
+func (s *Server) clean(w http.ResponseWriter, r *request) {
+	var order named
+	err := decode(r, &order)
+	switch {
+	case err != nil:
+	case order.Async:
+		err = badRequest("Async mode is not currently supported.")
+	case order.Names == nil:
+		err = badRequest("Missing required key: 'certnames'. Please supply the list of certs you want to clean.")
+	}
+	var missing []string
+	for _, name := range order.Names {
+		if err != nil {
+			break
+		}
+		if err = s.remove(r, name); errors.Is(err, errNotFound) {
+			missing, err = append(missing, fmt.Sprintf("%q", name)), nil
+		}
+	}
+	switch {
+	case err != nil:
+		s.done(w, r, err)
+	case missing != nil:
+		text(w, http.StatusOK, fmt.Sprintf("The following certs do not exist and cannot be revoked: [%s]",
+			strings.Join(missing, " ")))
+	default:
+		text(w, http.StatusOK, "Successfully cleaned all certs.")
+	}
+}
+
+func (s *Server) signNamed(w http.ResponseWriter, r *request) {
+	var order named
+	err := decode(r, &order)
+	if err == nil && order.Names == nil {
+		err = badRequest(`Missing required parameter "certnames"`)
+	}
+	s.signEach(w, r, order.Names, err)
+}
+
+func (s *Server) signAll(w http.ResponseWriter, r *request) {
+	keys, err := s.waiting(r.Context(), "")
+	var names []string
+	for _, k := range keys {
+		names = append(names, string(k.Identity))
+	}
+	slices.Sort(names)
+	s.signEach(w, r, slices.Compact(names), err)
+}
+
+func (s *Server) signEach(w http.ResponseWriter, r *request, names []string, err error) {
+	result := map[string][]string{"signed": {}, "no-csr": {}, "signing-errors": {}}
+	for _, name := range names {
+		list := "signed"
+		if err := s.sign(r, name); err != nil {
+			if list = "signing-errors"; isOrderError(err) {
+				list = "no-csr"
+			}
+			s.cfg.Log.InfoContext(r.Context(), "order over Puppet's API failed", "node", name, "by", r.operator.By(),
+				"err", err)
+		}
+		result[list] = append(result[list], name)
+	}
+	s.answer(w, r, result, err)
+}
+
+func isOrderError(err error) bool {
+	_, ok := errors.AsType[*orderError](err)
+	return ok
+}
+
+// getExpirations says when the certificates and the lists of the chain end.
+func (s *Server) getExpirations(w http.ResponseWriter, r *request) {
+	certs, crls := make(map[string]string), make(map[string]string)
+	for block, rest := pem.Decode(s.cfg.Bundle); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			certs[c.Subject.CommonName] = c.NotAfter.UTC().Format(puppetTime)
+		}
+	}
+	ders := [][]byte{}
+	for _, l := range s.cfg.Provisioner.PuppetCRLs().All() {
+		ders = append(ders, l.DER)
+	}
+	if block, _ := pem.Decode(s.cfg.RootCRL); block != nil {
+		ders = append(ders, block.Bytes)
+	}
+	for _, der := range ders {
+		if l, err := x509.ParseRevocationList(der); err == nil {
+			crls[l.Issuer.CommonName] = l.NextUpdate.UTC().Format(puppetTime)
+		}
+	}
+	s.answer(w, r, map[string]any{"ca-certs": certs, "crls": crls}, nil)
+}
+
+func (r *request) cause() trust.Cause {
+	return trust.Cause{By: r.operator.By(), Why: "over Puppet's API"}
+}
+
+// decode reads an order.
+func decode(r *request, order any) error {
+	if len(r.body) == 0 {
+		return badRequest("Empty request body.")
+	}
+	if json.Unmarshal(r.body, order) != nil {
+		return badRequest("Request body is not JSON.")
+	}
+	return nil
+}
+
+// answer answers in JSON, which the client must accept.
+func (s *Server) answer(w http.ResponseWriter, r *request, a any, err error) {
+	switch {
+	case err != nil:
+		s.done(w, r, err)
+	case !accepts(r.Request, "application/json"):
+		text(w, http.StatusNotAcceptable, "No acceptable resource available.")
+	default:
+		writeJSON(w, a)
+	}
+}
+
+// done answers to an order.
+func (s *Server) done(w http.ResponseWriter, r *request, err error) {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	known, ok := errors.AsType[*orderError](err)
+	switch {
+	case ok:
+		text(w, known.status, known.text)
+		return
+	case errors.Is(err, trust.ErrState):
+		text(w, http.StatusConflict, err.Error())
+	case errors.Is(err, operate.ErrNotWaiting), errors.Is(err, provisioner.ErrNoRecord):
+		text(w, http.StatusNotFound, err.Error())
+	case errors.Is(err, fleet.ErrReading):
+		busy(w)
+	default:
+		text(w, http.StatusInternalServerError, err.Error())
+	}
+	s.cfg.Log.InfoContext(r.Context(), "order over Puppet's API failed", "subject", r.subject(), "by", r.operator.By(),
+		"err", err)
+}
+
+func writeJSON(w http.ResponseWriter, a any) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		text(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
+}
+
+// accepts reports whether the client takes answers of the type.
+func accepts(r *http.Request, want string) bool {
+	header := strings.Join(r.Header.Values("Accept"), ",")
+	return header == "" || slices.ContainsFunc(strings.Split(header, ","), func(one string) bool {
+		one, _, _ = strings.Cut(one, ";")
+		one = strings.TrimSpace(one)
+		return one == want || one == "*/*" || one == "application/*"
+	})
 }

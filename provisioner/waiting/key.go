@@ -30,6 +30,9 @@ type Key struct {
 	KeyHash  string        `json:"key_hash"` // [ca.KeyHash]
 	KeyType  string        `json:"key_type"`
 
+	// Fingerprint is the SHA-256 of a Puppet agent's request in hex, as the agent shows it.
+	Fingerprint string `json:"fingerprint,omitempty"`
+
 	// Code is [wire.CodeApprovalPending], [wire.CodeDeferred], [wire.CodeIdentityTaken] or [wire.CodeIdentityRevoked].
 	Code    wire.Code `json:"code"`
 	Reasons []string  `json:"reasons,omitempty"` // the policy's

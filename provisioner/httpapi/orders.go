@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -18,7 +19,15 @@ type NewGrant struct {
 	ID      string        `json:"id,omitempty"`       // identifies a repeated order
 	KeyHash Limit         `json:"key_hash,omitempty"` // see [operate.GrantOrder]; needed while a key waits for the name
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
+	OneTime bool          `json:"one_time,omitempty"` // see [operate.Nodes.OneTime]; excludes ID and KeyHash
 	Why     string        `json:"why,omitempty"`
+}
+
+// A NewlyGranted is the answer to a [NewGrant].
+type NewlyGranted struct {
+	*orders.Grant
+
+	Token string `json:"token,omitempty"` // the one-time secret, which is shown only here
 }
 
 // A Change revokes or retires a node. It fails with [provisioner.ErrChanged] if the node has changed since the operator
@@ -27,6 +36,7 @@ type Change struct {
 	provisioner.Precondition
 	Why        string    `json:"why,omitempty"`
 	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: no condition
+	Awaiting   bool      `json:"awaiting,omitempty"`   // of a retirement: see [operate.Nodes.Clean]
 }
 
 func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time) error {
@@ -81,6 +91,12 @@ func orderRoutes(s *Server) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
 				return nil, err
 			}
+			if q.Awaiting && verb != "retire" {
+				return nil, badRequest(errors.New("awaiting: only a retirement keeps the name"))
+			}
+			if q.Awaiting {
+				return &none{}, nodes.Clean(ctx, id, c, q.Precondition)
+			}
 			return &none{}, do(ctx, id, c, q.Precondition)
 		})
 	}
@@ -93,14 +109,22 @@ func orderRoutes(s *Server) {
 	}
 	changeNode(s, "grant", func(
 		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
-	) (*orders.Grant, error) {
+	) (*NewlyGranted, error) {
+		if q.OneTime && (q.ID != "" || q.KeyHash != "") {
+			return nil, badRequest(errors.New("one_time: with an id or a key: a one-time secret has neither"))
+		}
+		if q.OneTime {
+			token, g, err := nodes.OneTime(ctx, id, q.TTL, c, q.Precondition)
+			return &NewlyGranted{g, token}, err
+		}
 		order := operate.GrantOrder{
 			ID:      q.ID,
 			KeyHash: wire.FoldHash(string(q.KeyHash)),
 			TTL:     q.TTL,
 			Seen:    q.Precondition,
 		}
-		return nodes.Grant(ctx, id, order, c)
+		g, err := nodes.Grant(ctx, id, order, c)
+		return &NewlyGranted{Grant: g}, err
 	})
 	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, s.cfg.Orders.Process.AcceptClock(r.Context(), c)

@@ -29,9 +29,10 @@ const (
 // no record. It replaces an earlier grant. The secret is kept as a hash. Keys that wait for the name need not be named,
 // since they do not have the secret.
 //
-// The error is [trust.ErrState] if the identity is revoked, or enrolled over another protocol.
+// The error is [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrState] if the identity is
+// revoked, or enrolled over another protocol.
 func (n *Nodes) OneTime(
-	ctx context.Context, id wire.Identity, ttl time.Duration, c trust.Cause,
+	ctx context.Context, id wire.Identity, ttl time.Duration, c trust.Cause, seen ...provisioner.Precondition,
 ) (secret string, _ *orders.Grant, err error) {
 	defer about(&err, "grant %q", id)
 	ttl = cmp.Or(ttl, DefaultOneTimeTTL)
@@ -47,7 +48,10 @@ func (n *Nodes) OneTime(
 	e.Node = string(id)
 	g, err := trust.Change(ctx, n.logs.Grants, id.SubjectToken(),
 		func(trust.Entry[*orders.Grant]) (*orders.Grant, error) {
-			r, err := n.puppetNode(ctx, id)
+			r, at, err := n.store.Record(ctx, id)
+			if err == nil {
+				err = cmp.Or(overPuppet(r), cmp.Or(seen...).Check(r, at))
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -77,15 +81,7 @@ func (n *Nodes) OneTime(
 	return secret, g, nil
 }
 
-// puppetNode returns the record or nil. The error is [trust.ErrState] if the node is enrolled over another protocol.
-func (n *Nodes) puppetNode(ctx context.Context, id wire.Identity) (*provisioner.Record, error) {
-	r, _, err := n.store.Record(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return r, overPuppet(r)
-}
-
+// overPuppet returns [trust.ErrState] if r, or nil, is enrolled over another protocol.
 func overPuppet(r *provisioner.Record) error {
 	if r != nil && r.State != provisioner.StateRetired && r.Protocol != provisioner.ProtocolPuppet {
 		return fmt.Errorf("%w: it is enrolled over protocol %s", trust.ErrState, r.Protocol)

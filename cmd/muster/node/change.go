@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/provisioner/orders"
-
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -35,9 +33,12 @@ ends a revocation.
 const retireHelp = `Revokes the certificates of a node and frees its name for any key: the next node with
 this name is new. Use it for machines that are gone, and for a revoked node that may
 come back. Filters choose revoked nodes with --state revoked only, because a stolen
-machine could enroll again.
+machine could enroll again. --awaiting is for a Puppet agent whose machine is built
+again: its name is kept until a machine comes with a one-time secret, a grant or an
+approval; the same verb without --awaiting frees it.
 
   muster node retire web1.example.net --why scrapped
+  muster node retire build-7.example.net --awaiting
   muster node retire --unseen 30d  # scaled down a month ago`
 
 func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -51,9 +52,16 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	// Twice the default alive_interval, so that --unseen chooses no running node.
 	v := &order{verb: c.Model().Name, selection: &filter{minUnseen: time.Hour}}
 	v.addFlags(c, all)
+	var await bool
+	if v.verb == "retire" {
+		cli.Flag(c, "awaiting").BoolVar(&await)
+	}
 	all[c.FullCommand()] = func(ctx context.Context) error {
+		if await {
+			done = "is retired: the name waits for a one-time secret, a grant or an approval"
+		}
 		return v.run(ctx, func(ctx context.Context, w *targets, t target) error {
-			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Precondition: t.Seen}
+			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Precondition: t.Seen, Awaiting: await}
 			if v.verb == "revoke" { // a renewal after the choice does not prevent a revocation
 				change.Revision = 0
 			}
@@ -68,15 +76,20 @@ with --fingerprint, or the verb shows them and asks. Compare it with the key in 
 log of the right machine first. If no key waits, --fingerprint needs all 64 digits;
 without it, the next key that asks takes the name. The old key loses the name when the
 node with the new key has confirmed. --expires is at most 1d.
+With --one-time, the verb prints a secret. A Puppet agent that shows it as
+challengePassword takes the name with any key, once, even if the name is new.
 
   muster node grant web1.example.net --fingerprint 9f86d081 --why 'ticket 17'
-  muster node grant web1.example.net --expires 15m  # before the machine asks`
+  muster node grant web1.example.net --expires 15m  # before the machine asks
+  muster node grant build-7.example.net --one-time`
 
 // grant is "muster node grant".
 type grant struct {
 	order
 	key string
 	ttl time.Duration
+
+	oneTime bool
 }
 
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -84,8 +97,15 @@ func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("grant", "Let another key take a name, once.").HelpLong(grantHelp + orderHelp)
 	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, parseFingerprint)
 	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
+	cli.Flag(c, "one-time").BoolVar(&v.oneTime)
 	v.addFlags(c, all)
 	all.Check(c, func() error { return v.checkKey(v.key) })
+	all.Check(c, func() error {
+		if v.oneTime && (v.key != "" || len(v.names) != 1 || len(v.given) != 1) {
+			return errors.New("--one-time is for one node, and without --fingerprint: give one name")
+		}
+		return nil
+	})
 	all[c.FullCommand()] = v.run
 }
 
@@ -103,21 +123,31 @@ func (v *grant) run(ctx context.Context) error {
 	}
 	var until atomic.Pointer[time.Time]
 	return v.order.run(ctx, func(ctx context.Context, w *targets, t target) error {
-		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(t.Node, "/grant"), httpapi.NewGrant{
+		order := httpapi.NewGrant{
 			Precondition: t.Seen,
 			ID:           w.ID,
 			KeyHash:      httpapi.Limit(v.key),
 			TTL:          v.ttl,
+			OneTime:      v.oneTime,
 			Why:          v.Why,
-		})
+		}
+		if v.oneTime {
+			order.ID = ""
+		}
+		g, err := verb.Post[httpapi.NewlyGranted](ctx, &v.Operator, pathOf(t.Node, "/grant"), order)
 		if err == nil {
 			until.Store(&g.ExpiresAt)
+		}
+		if v.oneTime {
+			v.token = g.Token
 		}
 		return err
 	}, func() string {
 		by := "next node that requests the name with a key of its own"
 		if v.key != "" {
 			by = "node with the key " + verb.Short(v.key)
+		} else if v.oneTime {
+			by = "Puppet agent that has this secret as challengePassword"
 		}
 		return fmt.Sprintf("may be taken over by the %s, until %s", by, verb.Instant(*until.Load()))
 	})
@@ -126,7 +156,7 @@ func (v *grant) run(ctx context.Context) error {
 // askKey has the operator choose one of the keys that wait for the only name. Without a terminal it chooses none: then
 // the provisioner refuses the grant, and lists the keys.
 func (v *grant) askKey(ctx context.Context) error {
-	if v.key != "" || v.dryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
+	if v.key != "" || v.oneTime || v.dryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
 		return nil
 	}
 	f := pendingFilter{WaitingFilter: httpapi.WaitingFilter{Filter: fleet.Filter{Match: wire.Pattern(v.names[0])}}}

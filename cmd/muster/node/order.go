@@ -30,6 +30,8 @@ type order struct {
 	patterns    []wire.Pattern
 	all         bool
 	dryRun, yes bool
+
+	token string // of a grant for the only node
 }
 
 // A selection has the flags that choose nodes from one of the provisioner's lists.
@@ -185,6 +187,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 		}
 	}
 	v.batch.run(ctx, r, w.nodes(), func(ctx context.Context, i int) error { return one(ctx, w, w.Targets[i]) })
+	r.Token = v.token
 	said := r.Alone
 	if r.Chosen > 1 { // for one node, the error says it
 		said = slices.Concat(r.Alone, r.Failed)
@@ -202,6 +205,9 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 		case r.Done == 0:
 		case r.Chosen == 1:
 			v.Say("%s %s", w.Targets[0].Node, done())
+			if v.token != "" {
+				return cli.Text(v.token + "\n")
+			}
 		default:
 			v.Say("%d of %s: each %s", r.Done, verb.Nodes(r.Chosen), done())
 		}

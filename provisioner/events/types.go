@@ -69,8 +69,8 @@ var Types = []Meaning{
 		[]string{"node", "cause", "attempt"}, nil},
 	{FaultEnded, "A node reports that nothing keeps it from renewing any more.",
 		[]string{"node", "attempt"}, nil},
-	{RunFailed, "A Puppet agent's run has failed; the cause is the first error in its report. The first 20 of a node are " +
-		"reported, then one every half minute; left_out counts the rest.",
+	{RunFailed, "A Puppet agent's run has failed; the cause is the first error in its report. The first 20 of a node " +
+		"are reported, then one every half minute; left_out counts the rest.",
 		[]string{"node", "cause"}, []string{"left_out"}},
 	{RunRecovered, "A Puppet agent's run has not failed, after one that had.",
 		[]string{"node"}, []string{"left_out"}},

@@ -10,7 +10,7 @@ import (
 // RunSchema is the version of a [Run] in JSON.
 const RunSchema = 1
 
-// RunFailed is the status of a failed run. The others are changed and unchanged.
+// RunFailed is the status of a failed run. Other runs have changed or unchanged.
 const RunFailed = "failed"
 
 // A Run is the last run of an unmodified agent, as the node reported it. All texts are the node's, bounded.
@@ -43,8 +43,8 @@ type RunCounts struct {
 
 // Text returns the counts in words.
 func (c RunCounts) Text() string {
-	return fmt.Sprintf("%d resources: %d out of sync, %d changed, %d failed, %d skipped", c.Total, c.OutOfSync, c.Changed,
-		c.Failed, c.Skipped)
+	return fmt.Sprintf("%d resources: %d out of sync, %d changed, %d failed, %d skipped", c.Total, c.OutOfSync,
+		c.Changed, c.Failed, c.Skipped)
 }
 
 // Check returns why the run is invalid, or nil.

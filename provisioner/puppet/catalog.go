@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"strings"
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
@@ -37,14 +36,14 @@ func checkFiles(files wire.Files) (wire.Files, error) {
 func (s *Server) catalog(r *request, environment string) (any, error) {
 	form, err := url.ParseQuery(string(r.body))
 	if err != nil {
-		return nil, badRequest("the form cannot be read")
+		return nil, badDocument("the form cannot be read")
 	}
 	if format := form.Get("facts_format"); format != "" && format != typeJSON {
-		return nil, badRequest("facts in %.80q, want %s", format, typeJSON)
+		return nil, badDocument("facts in %.80q, want %s", format, typeJSON)
 	}
 	facts, err := url.PathUnescape(form.Get("facts")) // they are encoded twice
 	if err != nil {
-		return nil, badRequest("the facts are not encoded twice")
+		return nil, badDocument("the facts are not encoded twice")
 	}
 	e, err := s.configure(r, []byte(facts))
 	if err != nil {
@@ -66,13 +65,13 @@ func (s *Server) configure(r *request, facts []byte) (*wire.Enrolled, error) {
 	}
 	key, err := ca.KeyRequest(r.TLS.PeerCertificates[0].PublicKey)
 	if err != nil {
-		return nil, badRequest("%v", err)
+		return nil, badDocument("%v", err)
 	}
 	renewal := &wire.RenewRequest{
 		ID:       wire.NewID(),
 		Identity: r.name,
 		Facts:    values,
-		Agent:    agentOf(r),
+		Agent:    r.agent(),
 		Boot:     wire.NewID(),
 	}
 	switch {
@@ -83,11 +82,7 @@ func (s *Server) configure(r *request, facts []byte) (*wire.Enrolled, error) {
 		renewal.FactsError = "the request has no facts"
 	}
 	edge := &provisioner.Edge{Key: key, Session: true, Keep: true, Complete: checkFiles}
-	return s.cfg.Provisioner.RenewOver(r.Context(), edge, renewal, provisioner.Source{
-		Address:  r.address,
-		Protocol: provisioner.ProtocolPuppet,
-		Node:     r.node.Identity,
-	})
+	return s.cfg.Provisioner.RenewOver(r.Context(), edge, renewal, r.source())
 }
 
 // valuesOf returns the facts in an agent's document. It may be empty.
@@ -100,19 +95,15 @@ func valuesOf(name string, document []byte) (json.RawMessage, error) {
 		Values json.RawMessage `json:"values"`
 	}
 	if err := wire.DecodeKnown(document, &facts); err != nil {
-		return nil, badRequest("facts: %v", err)
+		return nil, badDocument("facts: %v", err)
 	}
 	if facts.Name != name {
-		return nil, badRequest("the facts are of %.300q, want %q", facts.Name, name)
+		return nil, badDocument("the facts are of %.300q, want %q", facts.Name, name)
 	}
 	if len(facts.Values) > 0 && facts.Values[0] != '{' {
-		return nil, badRequest("facts: the values are not an object")
+		return nil, badDocument("facts: the values are not an object")
 	}
 	return facts.Values, nil
-}
-
-func agentOf(r *request) string {
-	return "puppet " + strings.ToValidUTF8(clip(r.Header.Get("X-Puppet-Version"), 32), "")
 }
 
 // catalogOf returns the catalog of a configuration. Agents hide the content in logs and reports.

@@ -48,13 +48,13 @@ type agentReport struct {
 func (s *Server) report(r *request, _ string) (any, error) {
 	var said agentReport
 	if err := wire.DecodeKnown(r.body, &said); err != nil {
-		return nil, badRequest("report: %v", err)
+		return nil, badDocument("report: %v", err)
 	}
 	if said.Host != r.name {
-		return nil, badRequest("the report is of %.300q, want %q", said.Host, r.name)
+		return nil, badDocument("the report is of %.300q, want %q", said.Host, r.name)
 	}
 	if !slices.Contains([]string{fleet.RunFailed, "changed", "unchanged"}, said.Status) {
-		return nil, badRequest("report: status %.80q", said.Status)
+		return nil, badDocument("report: status %.80q", said.Status)
 	}
 	id := r.node.Identity
 	run := said.run()

@@ -2,18 +2,17 @@ package puppet
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 const (
@@ -42,10 +41,10 @@ func (s *Server) runRoutes() []route {
 		{put, v3 + "report/", ownNode, maxReportBody, document(s.report, typeJSON)},
 		{get, v3 + "file_metadatas/", anyNode, 0, document(metadatas, typeJSON)},
 		{get, v3 + "file_metadata/", anyNode, 0, document(metadata, typeJSON)},
-		{get, v3 + "file_content/", anyNode, 0, document(notFound, typeBinary)},
-		{get, v3 + "static_file_content/", anyNode, 0, document(notFound, typeBinary)},
-		{http.MethodHead, v3 + "file_bucket_file/", anyNode, 0, document(notFound, typeBinary)},
-		{get, v3 + "file_bucket_file/", anyNode, 0, document(notFound, typeBinary)},
+		{get, v3 + "file_content/", anyNode, 0, document(noFile, typeBinary)},
+		{get, v3 + "static_file_content/", anyNode, 0, document(noFile, typeBinary)},
+		{http.MethodHead, v3 + "file_bucket_file/", anyNode, 0, document(noFile, typeBinary)},
+		{get, v3 + "file_bucket_file/", anyNode, 0, document(noFile, typeBinary)},
 	}
 }
 
@@ -61,7 +60,7 @@ type fault struct {
 
 func (f *fault) Error() string { return f.message }
 
-func badRequest(format string, args ...any) error {
+func badDocument(format string, args ...any) error {
 	return &fault{status: http.StatusBadRequest, kind: "RUNTIME_ERROR",
 		message: "Bad Request: " + fmt.Sprintf(format, args...)}
 }
@@ -71,24 +70,13 @@ func faultOf(err error) *fault {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f
 	}
-	r, ok := errors.AsType[*provisioner.Refusal](err)
-	if !ok {
-		return &fault{status: http.StatusServiceUnavailable, kind: "RUNTIME_ERROR",
-			message: "Server Error: " + wire.MeaningOf(wire.CodeUnavailable).Public, after: retryAfter}
-	}
-	m := r.Message()
-	f := &fault{status: http.StatusForbidden, kind: "RUNTIME_ERROR",
-		message: fmt.Sprintf("%s: %s", m.Code, m.Message)}
-	if m.Remedy != "" {
-		f.message += "; " + m.Remedy
-	}
-	if wait := m.Wait(); wire.MeaningOf(m.Code).Retry && wait < time.Minute {
+	r := refusalOf(err)
+	f := &fault{status: http.StatusForbidden, kind: "RUNTIME_ERROR", message: strings.TrimSpace(reason(r))}
+	if wait := r.Message().Wait(); wire.MeaningOf(r.Code).Retry && wait < time.Minute {
 		f.status, f.after = http.StatusServiceUnavailable, max(wait, time.Second)
 	}
 	return f
 }
-
-const retryAfter = 10 * time.Second
 
 // document serves what a function returns, as JSON of the first of the types that the client accepts.
 func document(
@@ -100,7 +88,7 @@ func document(
 			environment, is = q.Get("environment"), true
 		}
 		var v any
-		chosen, err := acceptable(r.Header.Get("Accept"), types)
+		chosen, err := acceptable(r, types)
 		switch {
 		case !is:
 			text(w, http.StatusBadRequest, "An environment parameter must be specified")
@@ -124,11 +112,11 @@ func document(
 		if err != nil {
 			status, b = http.StatusInternalServerError, []byte(`{"message":"Server Error"}`)
 		}
-		answer(w, r, status, chosen, b)
+		writeDocument(w, r, status, chosen, b)
 	}
 }
 
-func answer(w http.ResponseWriter, r *request, status int, contentType string, b []byte) {
+func writeDocument(w http.ResponseWriter, r *request, status int, contentType string, b []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if len(b) >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -144,20 +132,14 @@ func answer(w http.ResponseWriter, r *request, status int, contentType string, b
 	_, _ = w.Write(b) // the client has gone
 }
 
-// acceptable returns the first of the types that an Accept header has.
-func acceptable(accept string, types []string) (string, error) {
-	accepted := make(map[string]bool)
-	for part := range strings.SplitSeq(cmp.Or(accept, "*/*"), ",") {
-		t, _, _ := strings.Cut(part, ";")
-		accepted[strings.ToLower(strings.TrimSpace(t))] = true
+// acceptable returns the first of the types that the client accepts.
+func acceptable(r *request, types []string) (string, error) {
+	i := slices.IndexFunc(types, func(t string) bool { return accepts(r.Request, t) })
+	if i < 0 {
+		return "", &fault{status: http.StatusNotAcceptable, kind: "UNSUPPORTED_FORMAT",
+			message: "Not Acceptable: No supported formats are acceptable"}
 	}
-	for _, t := range types {
-		if accepted[t] || accepted["*/*"] {
-			return t, nil
-		}
-	}
-	return "", &fault{status: http.StatusNotAcceptable, kind: "UNSUPPORTED_FORMAT",
-		message: fmt.Sprintf("Not Acceptable: No supported formats are acceptable (Accept: %.200s)", accept)}
+	return types[i], nil
 }
 
 func validEnvironment(name string) bool {
@@ -172,7 +154,7 @@ func nodeOf(r *request, environment string) (any, error) {
 	return object{"name": r.name, "environment": environment}, nil
 }
 
-func notFound(r *request, _ string) (any, error) {
+func noFile(r *request, _ string) (any, error) {
 	return nil, &fault{status: http.StatusNotFound, kind: "RESOURCE_NOT_FOUND",
 		message: fmt.Sprintf("Not Found: Could not find %.300q", r.name)}
 }
@@ -200,14 +182,14 @@ func isPluginMount(name string) bool { return name == "plugins" || name == "plug
 
 func metadatas(r *request, environment string) (any, error) {
 	if !isPluginMount(r.name) {
-		return notFound(r, environment)
+		return noFile(r, environment)
 	}
 	return []object{directory(r.URL.Query(), ".")}, nil
 }
 
 func metadata(r *request, environment string) (any, error) {
 	if !isPluginMount(r.name) {
-		return notFound(r, environment)
+		return noFile(r, environment)
 	}
 	return directory(r.URL.Query(), nil), nil
 }

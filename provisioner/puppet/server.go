@@ -41,6 +41,7 @@ const (
 const (
 	maxConns    = 4096
 	maxInFlight = 512
+	maxBodies   = 64 << 20 // bytes
 
 	// retryAfter is what agents are told if the server is busy.
 	retryAfter = 30
@@ -82,6 +83,7 @@ type Server struct {
 	started  time.Time
 	verdicts *limit.Cache[asker, *verdict]
 	inFlight *limit.Shares[netip.Prefix]
+	bodies   *limit.Shares[netip.Prefix] // bytes
 	conns    *conns
 	listener net.Listener // set by Open
 }
@@ -102,6 +104,7 @@ func New(cfg Config) *Server {
 		started:  cfg.Now(),
 		verdicts: limit.NewCache[asker, *verdict](maxVerdicts),
 		inFlight: limit.NewShares[netip.Prefix](maxInFlight),
+		bodies:   limit.NewShares[netip.Prefix](maxBodies),
 		conns:    &conns{share: limit.NewShares[netip.Prefix](maxConns), open: make(map[net.Conn]netip.Prefix)},
 	}
 	for _, routes := range []func() []route{s.authorityRoutes, s.statusRoutes, s.runRoutes} {
@@ -184,12 +187,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.forbid(w, q, err)
 		return
 	}
+	source, size := limit.Source(q.address), int(route.body)
+	if r.ContentLength >= 0 {
+		size = int(min(r.ContentLength, route.body))
+	}
+	if !s.bodies.Acquire(source, size) {
+		busy(w)
+		return
+	}
+	defer s.bodies.Release(source, size)
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
 		s.cfg.Provisioner.Reject(ctx, "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err), q.source())
 		text(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has over %d bytes.", route.body))
 		return
 	}
-	source := limit.Source(q.address)
 	if !s.inFlight.Acquire(source, 1) {
 		s.cfg.Log.DebugContext(ctx, "request refused, the server is busy", "source", q.address)
 		if route.path == certificates {

@@ -71,12 +71,6 @@ func (s *Server) admit(r *request, need access) error {
 	return err
 }
 
-// isOperator reports whether the caller of a route for anyone is an operator.
-func (s *Server) isOperator(r *request) bool {
-	shown := r.Header.Get(tokenHeader) != "" || len(r.TLS.PeerCertificates) > 0
-	return shown && s.admitOperator(r, trust.RoleViewer) == nil
-}
-
 // admitNode confirms the newest certificate of the node if this is the first request with it.
 func (s *Server) admitNode(r *request) error {
 	shown := r.TLS.PeerCertificates

@@ -84,7 +84,6 @@ type Server struct {
 	verdicts *limit.Cache[asker, *verdict]
 	inFlight *limit.Shares[netip.Prefix]
 	bodies   *limit.Shares[netip.Prefix] // bytes
-	conns    *conns
 	listener net.Listener // set by Open
 }
 
@@ -105,7 +104,6 @@ func New(cfg Config) *Server {
 		verdicts: limit.NewCache[asker, *verdict](maxVerdicts),
 		inFlight: limit.NewShares[netip.Prefix](maxInFlight),
 		bodies:   limit.NewShares[netip.Prefix](maxBodies),
-		conns:    &conns{share: limit.NewShares[netip.Prefix](maxConns), open: make(map[net.Conn]netip.Prefix)},
 	}
 	for _, routes := range []func() []route{s.authorityRoutes, s.statusRoutes, s.runRoutes} {
 		s.routes = append(s.routes, routes()...)
@@ -137,12 +135,11 @@ func (s *Server) Run(ctx context.Context) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         s.conns.follow,
 		ConnContext:       withConnection,
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), // strangers cause these
 	}
-	l := tls.NewListener(s.listener, &tls.Config{
+	l := tls.NewListener(limited{s.listener, limit.NewShares[netip.Prefix](maxConns)}, &tls.Config{
 		MinVersion:             tls.VersionTLS12,
 		GetCertificate:         s.cfg.Certificate,
 		NextProtos:             []string{"http/1.1"},
@@ -150,26 +147,20 @@ func (s *Server) Run(ctx context.Context) error {
 		ClientCAs:              s.cfg.Roots,
 		SessionTicketsDisabled: true,
 	})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	var err error
-	select {
-	case err = <-served:
-	case <-ctx.Done():
+	stopped := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(stopped)
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if srv.Shutdown(stop) != nil {
 			_ = srv.Close() // requests that exceed stopTimeout
 		}
-		err = <-served
+	})()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("puppet: %w", err)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	if err != nil {
-		err = fmt.Errorf("puppet: %w", err)
-	}
-	return err
+	<-stopped
+	return nil
 }
 
 // serve finds the route by the path as it was sent: a cleaned path could name another file.
@@ -292,33 +283,34 @@ func hostOf(address string) string {
 	return host
 }
 
-// conns bounds the connections of all addresses.
-type conns struct {
+// A limited listener shares [maxConns] among addresses.
+type limited struct {
+	net.Listener
 	share *limit.Shares[netip.Prefix]
-
-	mu   sync.Mutex
-	open map[net.Conn]netip.Prefix // guarded by mu
 }
 
-// follow is for [http.Server.ConnState].
-func (c *conns) follow(conn net.Conn, state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		source := limit.Source(conn.RemoteAddr().String())
-		if c.share.Acquire(source, 1) {
-			c.open[conn] = source
-			return
+// Accept closes connections beyond the share of their address.
+func (l limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		if secure, ok := conn.(*tls.Conn); ok {
-			conn = secure.NetConn() // without an alert, which could block
+		source := limit.Source(c.RemoteAddr().String())
+		if l.share.Acquire(source, 1) {
+			return &counted{c, sync.OnceFunc(func() { l.share.Release(source, 1) })}, nil
 		}
-		_ = conn.Close() // nothing is owed to it
-	case http.StateClosed:
-		if source, ok := c.open[conn]; ok {
-			delete(c.open, conn)
-			c.share.Release(source, 1)
-		}
+		_ = c.Close() // nothing is owed to it
 	}
+}
+
+type counted struct {
+	net.Conn
+	release func()
+}
+
+// Close gives the place back.
+func (c *counted) Close() error {
+	c.release()
+	return c.Conn.Close()
 }

@@ -188,36 +188,18 @@ func (s *Server) getStatuses(w http.ResponseWriter, r *request) {
 }
 
 func (s *Server) getStatus(w http.ResponseWriter, r *request) {
-	c, err := s.status(r.Context(), r.name)
-	s.answer(w, r, c, err)
-}
-
-var errNotFound = &orderError{http.StatusNotFound, "Resource not found."}
-
-func (s *Server) status(ctx context.Context, name string) (*certificateStatus, error) {
-	id, err := wire.ParseIdentity(name)
+	h, err := s.held(r, r.name, errNotFound)
 	if err != nil {
-		return nil, errNotFound
+		s.done(w, r, err)
+		return
 	}
-	node, err := s.record(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if node != nil {
-		if b := node.Brief(); b.Leaf != nil {
-			c := statusOf(id, b.State, b.Leaf)
-			return &c, nil
+	if h.node != nil {
+		if b := h.node.Brief(); b.Leaf != nil {
+			s.answer(w, r, statusOf(h.id, b.State, b.Leaf), nil)
+			return
 		}
 	}
-	keys, err := s.waiting(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if len(keys) == 0 {
-		return nil, errNotFound
-	}
-	c := requestedStatus(keys[0])
-	return &c, nil
+	s.answer(w, r, requestedStatus(cmp.Or(h.keys...)), nil)
 }
 
 // An orderError is an error with the status and text that clients of the API expect.
@@ -229,6 +211,33 @@ type orderError struct {
 func (e *orderError) Error() string { return e.text }
 
 func badRequest(text string) error { return &orderError{http.StatusBadRequest, text} }
+
+var (
+	errNotFound = &orderError{http.StatusNotFound, "Resource not found."}
+	errSubject  = &orderError{http.StatusNotFound, "Invalid certificate subject."}
+)
+
+// holding is what is known of a name: a record that is not retired, or nil, and keys that wait.
+type holding struct {
+	id   wire.Identity
+	node *provisioner.Record
+	keys []*waiting.Key
+}
+
+// held returns none as the error if a Puppet agent neither has nor wants the name.
+func (s *Server) held(r *request, name string, none error) (h holding, err error) {
+	if h.id, err = wire.ParseIdentity(name); err != nil {
+		return h, none
+	}
+	if h.node, err = s.record(r.Context(), h.id); err != nil {
+		return h, err
+	}
+	h.keys, err = s.waiting(r.Context(), h.id)
+	if err == nil && h.node == nil && len(h.keys) == 0 {
+		err = none
+	}
+	return h, err
+}
 
 // putStatus signs or revokes.
 func (s *Server) putStatus(w http.ResponseWriter, r *request) {
@@ -256,102 +265,75 @@ func (s *Server) putStatus(w http.ResponseWriter, r *request) {
 
 func (s *Server) deleteStatus(w http.ResponseWriter, r *request) { s.done(w, r, s.remove(r, r.name)) }
 
-var errSubject = &orderError{http.StatusNotFound, "Invalid certificate subject."}
-
 // sign approves the key that waits for the name. The agent's next request gets the certificate.
 func (s *Server) sign(r *request, name string) error {
-	id, err := wire.ParseIdentity(name)
-	if err != nil {
-		return errSubject
-	}
-	keys, err := s.waiting(r.Context(), id)
+	h, err := s.held(r, name, errSubject)
 	if err != nil {
 		return err
 	}
-	if len(keys) == 0 {
-		node, err := s.record(r.Context(), id)
-		if err == nil && node == nil {
-			err = errSubject
-		}
-		return cmp.Or[error](err, &orderError{http.StatusConflict, "Cannot sign certificate for host " + name +
-			" without a certificate request"})
-	}
 	key := "" // of several keys none is chosen
-	if len(keys) == 1 {
-		key = keys[0].KeyHash
+	switch len(h.keys) {
+	case 0:
+		return &orderError{http.StatusConflict, "Cannot sign certificate for host " + name +
+			" without a certificate request"}
+	case 1:
+		key = h.keys[0].KeyHash
 	}
-	_, err = s.cfg.Orders.Keys.Approve(r.Context(), operate.Named(id, key), 0, r.cause())
+	_, err = s.cfg.Orders.Keys.Approve(r.Context(), operate.Named(h.id, key), 0, r.cause())
 	return err
 }
 
 func (s *Server) revoke(r *request, name string) error {
-	id, err := wire.ParseIdentity(name)
-	if err != nil {
-		return errSubject
-	}
-	node, err := s.record(r.Context(), id)
-	if err != nil {
+	h, err := s.held(r, name, errSubject)
+	switch {
+	case err != nil:
 		return err
+	case h.node == nil:
+		return &orderError{http.StatusConflict, "Cannot revoke certificate for host " + name +
+			" without a signed certificate"}
 	}
-	if node != nil {
-		return s.cfg.Orders.Nodes.Revoke(r.Context(), id, r.cause())
-	}
-	keys, err := s.waiting(r.Context(), id)
-	if err == nil && len(keys) == 0 {
-		err = errSubject
-	}
-	return cmp.Or[error](err, &orderError{http.StatusConflict, "Cannot revoke certificate for host " + name +
-		" without a signed certificate"})
+	return s.cfg.Orders.Nodes.Revoke(r.Context(), h.id, r.cause())
 }
 
 // remove revokes the certificate and forgets requests. The name stays taken until an operator gives it to a key.
 func (s *Server) remove(r *request, name string) error {
-	id, err := wire.ParseIdentity(name)
-	if err != nil {
-		return errNotFound
+	h, err := s.held(r, name, errNotFound)
+	if err == nil && h.node != nil {
+		err = s.cfg.Orders.Nodes.Clean(r.Context(), h.id, r.cause())
 	}
-	node, err := s.record(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	if node != nil {
-		if err := s.cfg.Orders.Nodes.Retire(r.Context(), id, r.cause()); err != nil {
+	for _, k := range h.keys {
+		if err != nil {
 			return err
 		}
-	}
-	keys, err := s.waiting(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	if node == nil && len(keys) == 0 {
-		return errNotFound
-	}
-	for _, k := range keys {
-		_, err := s.cfg.Orders.Keys.Forget(r.Context(), operate.Named(id, k.KeyHash), r.cause())
-		if err != nil && !errors.Is(err, operate.ErrNotWaiting) {
-			return err
+		_, err = s.cfg.Orders.Keys.Forget(r.Context(), operate.Named(h.id, k.KeyHash), r.cause())
+		if errors.Is(err, operate.ErrNotWaiting) {
+			err = nil
 		}
 	}
-	return nil
+	return err
 }
 
-type named struct {
-	Names []string `json:"certnames"`
-	Async bool     `json:"async"`
-}
-
-func (s *Server) clean(w http.ResponseWriter, r *request) {
-	var order named
+// names reads the certnames of an order.
+func names(r *request, missing string) ([]string, error) {
+	var order struct {
+		Names []string `json:"certnames"`
+		Async bool     `json:"async"`
+	}
 	err := decode(r, &order)
 	switch {
 	case err != nil:
 	case order.Async:
 		err = badRequest("Async mode is not currently supported.")
 	case order.Names == nil:
-		err = badRequest("Missing required key: 'certnames'. Please supply the list of certs you want to clean.")
+		err = badRequest(missing)
 	}
+	return order.Names, err
+}
+
+func (s *Server) clean(w http.ResponseWriter, r *request) {
+	list, err := names(r, "Missing required key: 'certnames'. Please supply the list of certs you want to clean.")
 	var missing []string
-	for _, name := range order.Names {
+	for _, name := range list {
 		if err != nil {
 			break
 		}
@@ -371,36 +353,31 @@ func (s *Server) clean(w http.ResponseWriter, r *request) {
 }
 
 func (s *Server) signNamed(w http.ResponseWriter, r *request) {
-	var order named
-	err := decode(r, &order)
-	if err == nil && order.Names == nil {
-		err = badRequest(`Missing required parameter "certnames"`)
-	}
-	s.signEach(w, r, order.Names, err)
+	list, err := names(r, `Missing required parameter "certnames"`)
+	s.signEach(w, r, list, err)
 }
 
 func (s *Server) signAll(w http.ResponseWriter, r *request) {
 	keys, err := s.waiting(r.Context(), "")
-	var names []string
+	var list []string
 	for _, k := range keys {
-		names = append(names, string(k.Identity))
+		list = append(list, string(k.Identity))
 	}
-	slices.Sort(names)
-	s.signEach(w, r, slices.Compact(names), err)
+	slices.Sort(list)
+	s.signEach(w, r, slices.Compact(list), err)
 }
 
-func (s *Server) signEach(w http.ResponseWriter, r *request, names []string, err error) {
+func (s *Server) signEach(w http.ResponseWriter, r *request, list []string, err error) {
 	result := map[string][]string{"signed": {}, "no-csr": {}, "signing-errors": {}}
-	for _, name := range names {
-		list := "signed"
+	for _, name := range list {
+		how := "signed"
 		if err := s.sign(r, name); err != nil {
-			if list = "signing-errors"; isOrderError(err) {
-				list = "no-csr"
+			if how = "signing-errors"; isOrderError(err) {
+				how = "no-csr"
 			}
-			s.cfg.Log.InfoContext(r.Context(), "order over Puppet's API failed", "node", name, "by", r.operator.By(),
-				"err", err)
+			s.logFailed(r, err)
 		}
-		result[list] = append(result[list], name)
+		result[how] = append(result[how], name)
 	}
 	s.answer(w, r, result, err)
 }
@@ -408,6 +385,11 @@ func (s *Server) signEach(w http.ResponseWriter, r *request, names []string, err
 func isOrderError(err error) bool {
 	_, ok := errors.AsType[*orderError](err)
 	return ok
+}
+
+func (s *Server) logFailed(r *request, err error) {
+	s.cfg.Log.InfoContext(r.Context(), "order over Puppet's API failed", "subject", r.subject(), "by", r.operator.By(),
+		"err", err)
 }
 
 // getExpirations says when the certificates and the lists of the chain end.
@@ -462,26 +444,23 @@ func (s *Server) answer(w http.ResponseWriter, r *request, a any, err error) {
 
 // done answers to an order.
 func (s *Server) done(w http.ResponseWriter, r *request, err error) {
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
+	status := http.StatusInternalServerError
 	known, ok := errors.AsType[*orderError](err)
 	switch {
-	case ok:
-		text(w, known.status, known.text)
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
 		return
+	case ok:
+		status = known.status
 	case errors.Is(err, trust.ErrState):
-		text(w, http.StatusConflict, err.Error())
+		status = http.StatusConflict
 	case errors.Is(err, operate.ErrNotWaiting), errors.Is(err, provisioner.ErrNoRecord):
-		text(w, http.StatusNotFound, err.Error())
+		status = http.StatusNotFound
 	case errors.Is(err, fleet.ErrReading):
-		busy(w)
-	default:
-		text(w, http.StatusInternalServerError, err.Error())
+		status = http.StatusServiceUnavailable
 	}
-	s.cfg.Log.InfoContext(r.Context(), "order over Puppet's API failed", "subject", r.subject(), "by", r.operator.By(),
-		"err", err)
+	s.logFailed(r, err)
+	text(w, status, err.Error())
 }
 
 func writeJSON(w http.ResponseWriter, a any) {

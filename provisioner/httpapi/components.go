@@ -69,7 +69,7 @@ func componentRoutes(s *Server) {
 			maps.Copy(v.Settings, f.Settings)
 			if l.role != trust.RoleForeman {
 				all[f.Name] = v
-			} else if f.Name == fleet.FeaturePuppetCA {
+			} else if f.Name == fleet.FeaturePuppetCA && f.State != fleet.FeatureDisabled {
 				// Foreman deletes a feature that does not run.
 				v.State, v.Reason = fleet.FeatureRunning, ""
 				all[f.Name] = v
@@ -80,7 +80,7 @@ func componentRoutes(s *Server) {
 	get(s, anyone, "/version", func(*http.Request) (*SmartProxy, error) {
 		v := &SmartProxy{Version: smartProxyVersion, Modules: map[string]string{}}
 		for _, f := range self() {
-			if f.Name == fleet.FeaturePuppetCA {
+			if f.Name == fleet.FeaturePuppetCA && f.State != fleet.FeatureDisabled {
 				v.Modules[f.Name] = smartProxyVersion
 			}
 		}

@@ -271,16 +271,31 @@ func (s *Server) sign(r *request, name string) error {
 	if err != nil {
 		return err
 	}
-	key := "" // of several keys none is chosen
-	switch len(h.keys) {
-	case 0:
+	if len(h.keys) == 0 {
 		return &orderError{http.StatusConflict, "Cannot sign certificate for host " + name +
 			" without a certificate request"}
-	case 1:
-		key = h.keys[0].KeyHash
 	}
-	_, err = s.cfg.Orders.Keys.Approve(r.Context(), operate.Named(h.id, key), 0, r.cause())
+	return s.approve(r.Context(), h.keys, r.cause())
+}
+
+// approve lets the only one of keys enroll. Of several keys none is chosen.
+func (s *Server) approve(ctx context.Context, keys []*waiting.Key, c trust.Cause) error {
+	key := keys[0].KeyHash
+	if len(keys) > 1 {
+		key = ""
+	}
+	_, err := s.cfg.Orders.Keys.Approve(ctx, operate.Named(keys[0].Identity, key), 0, c)
 	return err
+}
+
+func (s *Server) forget(ctx context.Context, keys []*waiting.Key, c trust.Cause) error {
+	for _, k := range keys {
+		_, err := s.cfg.Orders.Keys.Forget(ctx, operate.Named(k.Identity, k.KeyHash), c)
+		if err != nil && !errors.Is(err, operate.ErrNotWaiting) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Server) revoke(r *request, name string) error {
@@ -301,16 +316,10 @@ func (s *Server) remove(r *request, name string) error {
 	if err == nil && h.node != nil {
 		err = s.cfg.Orders.Nodes.Clean(r.Context(), h.id, r.cause())
 	}
-	for _, k := range h.keys {
-		if err != nil {
-			return err
-		}
-		_, err = s.cfg.Orders.Keys.Forget(r.Context(), operate.Named(h.id, k.KeyHash), r.cause())
-		if errors.Is(err, operate.ErrNotWaiting) {
-			err = nil
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return s.forget(r.Context(), h.keys, r.cause())
 }
 
 // names reads the certnames of an order.

@@ -128,7 +128,7 @@ func sample() *Input {
 	now := time.Now().UTC().Truncate(time.Second)
 	return &Input{
 		Identity: name,
-		Proof:    "token",
+		Proof:    ProofToken,
 		Token:    Token{ID: "sample", Signer: "sample", Org: "choria", IssuedAt: now, URLs: []string{broker}},
 		CSR:      CSR{CommonName: name, DNSNames: []string{name}, Key: Key{Type: "P-256"}},
 		Node:     Node{State: "none", Reason: "new"},

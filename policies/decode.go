@@ -139,12 +139,14 @@ func (c *Certificate) decode(v ast.Value) error {
 			}
 			slices.Sort(c.DNSNames)
 			c.DNSNames = slices.Compact(c.DNSNames)
+		case "extensions":
+			c.Extensions, err = textObject(value.Value)
 		case "ip_addresses":
 			err = texts(&c.IPAddresses, value.Value)
 		case "server_auth":
 			err = boolean(&c.ServerAuth, value.Value)
 		default:
-			err = errors.New("is unknown, want ttl, dns_names, ip_addresses or server_auth")
+			err = errors.New("is unknown, want ttl, dns_names, extensions, ip_addresses or server_auth")
 		}
 		if err != nil {
 			return fmt.Errorf("member %.80q %w", name, err)
@@ -153,19 +155,24 @@ func (c *Certificate) decode(v ast.Value) error {
 	})
 }
 
-func (d *Decision) decodeConfiguration(v ast.Value) error {
+func (d *Decision) decodeConfiguration(v ast.Value) (err error) {
+	d.Configuration, err = textObject(v)
+	return err
+}
+
+func textObject(v ast.Value) (map[string]string, error) {
 	object, ok := v.(ast.Object)
 	if !ok {
-		return fmt.Errorf("is %s, want an object of strings", kind(v))
+		return nil, fmt.Errorf("is %s, want an object of strings", kind(v))
 	}
-	d.Configuration = make(map[string]string, object.Len())
-	return object.Iter(func(key, value *ast.Term) error { // sorted by key
+	texts := make(map[string]string, object.Len())
+	return texts, object.Iter(func(key, value *ast.Term) error { // sorted by key
 		name := keyText(key)
 		s, ok := value.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("key %.80q is %s, want a string: server.conf is text", name, kind(value.Value))
+			return fmt.Errorf("key %.80q is %s, want a string", name, kind(value.Value))
 		}
-		d.Configuration[name] = string(s)
+		texts[name] = string(s)
 		return nil
 	})
 }

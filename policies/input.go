@@ -18,7 +18,7 @@ type Input struct {
 	// Identity is the requested name, valid and equal to the CSR's.
 	Identity string `json:"identity"`
 
-	// Proof is what the request was proven with: "token", "certificate" (of the node, at a renewal) or "none".
+	// Proof is what the request was proven with.
 	Proof string `json:"proof"`
 
 	// Token holds the verified claims of the token; in a renewal, those of the token that the node enrolled with.
@@ -50,6 +50,13 @@ type Input struct {
 	// Time is the time of the decision; time.now_ns returns it too.
 	Time time.Time `json:"time"`
 }
+
+// The proofs. A request of a Puppet agent may have none but that of its key.
+const (
+	ProofToken       = "token"
+	ProofCertificate = "certificate" // of the node, at a renewal
+	ProofNone        = "none"
+)
 
 // A Token holds the claims of a verified token, without its secret, its password and its text.
 type Token struct {
@@ -134,7 +141,7 @@ type Provisioner struct {
 // ParseInput decodes an input in JSON or YAML that was recorded or written by hand. Missing members are those of a new
 // node of muster's protocol, which has a token. An unknown member is an error.
 func ParseInput(b []byte) (*Input, error) {
-	in := &Input{Proof: "token", Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
+	in := &Input{Proof: ProofToken, Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
 		Time: time.Now().UTC().Truncate(time.Second)}
 	var err error
 	if text := bytes.TrimSpace(b); len(text) > 0 && text[0] != '{' {

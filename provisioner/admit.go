@@ -79,28 +79,49 @@ func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 // AdmitNode returns nil if the record of id has a live certificate with this serial. It refuses while the clock is
 // behind, since expired certificates would seem valid.
 func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
+	_, err := g.AdmitPeer(ctx, ProtocolMuster, id, serial)
+	return err
+}
+
+// AdmitPeer is [Gate.AdmitNode] for a node that enrolled over the protocol. It returns the record, which must not be
+// changed.
+func (g *Gate) AdmitPeer(ctx context.Context, over Protocol, id wire.Identity, serial string) (*Record, error) {
+	r, err := g.peer(ctx, id, serial)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.admitsPeer(r, over, id, serial); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *Gate) peer(ctx context.Context, id wire.Identity, serial string) (*Record, error) {
 	node := string(id)
 	if err := g.cfg.Clock.Check(); err != nil {
-		return refuse(node, wire.CodeClockBehind, err)
+		return nil, refuse(node, wire.CodeClockBehind, err)
 	}
 	if err := g.Fresh(); err != nil {
-		return refuse(node, wire.CodeRevocationsUnknown, err)
+		return nil, refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	// Checked first, since a restored record may be older.
 	if by := g.revocations.Serial(serial); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.Err())
+		return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return g.refuseUnread(id, err)
+		return nil, g.refuseUnread(id, err)
 	}
 	if err := g.SyncRevocations(ctx, r); err != nil {
-		return refuse(node, wire.CodeRevocationsUnknown, err)
+		return nil, refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	if err := g.admits(id, r); err != nil {
-		return err
-	}
-	if r != nil && r.Protocol != ProtocolMuster {
+	return r, g.admits(id, r)
+}
+
+// admitsPeer judges a record, which may be nil.
+func (g *Gate) admitsPeer(r *Record, over Protocol, id wire.Identity, serial string) error {
+	node := string(id)
+	if r != nil && r.Protocol != over {
 		return refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %s", errOtherProtocol, r.Protocol))
 	}
 	if !slices.Contains(r.Live(g.now()), serial) {
@@ -115,12 +136,6 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 		}
 	}
 	return nil
-}
-
-// AdmitPeer is [Gate.AdmitNode] for a node that enrolled over the protocol, and returns its record, which must not be
-// changed.
-func (g *Gate) AdmitPeer(ctx context.Context, over Protocol, id wire.Identity, serial string) (*Record, error) {
-	return nil, refuse(string(id), wire.CodeUnavailable, errors.New("not implemented"))
 }
 
 // refuseUnread refuses a node whose record is unreadable. The revocation log needs no record.
@@ -149,9 +164,9 @@ func (a *proof) checkRevocations(ctx context.Context) error {
 	if err := a.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	if a.request.Token != "" {
+	if a.bearer != "" {
 		// The signer may have been removed, or the token expired. Verified tokens are cached.
-		token, err := a.authentic(string(a.request.Token), a.source.Address)
+		token, err := a.authentic(a.bearer, a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)
 		}

@@ -22,7 +22,7 @@ func (a *attempt) checkApproved(ctx context.Context) error {
 		a.approval = answer
 		return nil
 	}
-	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil {
+	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil || a.record.awaits() {
 		return refuse(node, wire.CodeApprovalPending, policyReasons(a.decision))
 	}
 	if a.unsigned = a.cfg.Autosign(ctx, a.identity, a.source.Key(), a.request.CSR); a.unsigned != nil {
@@ -112,7 +112,8 @@ var errAllowsAll = errors.New("the allow-list admits every name, so any token ho
 
 // A grant given under an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {
-	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
+	if g == nil || g.ID == "" || g.Secret != "" || g.ID == r.Grant || !g.Open(now) ||
+		g.KeyHash != "" && g.KeyHash != keyHash {
 		return false
 	}
 	return g.Owned.Equal(r.OwnedSince) // compared for equality only, since clocks may differ

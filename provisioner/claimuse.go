@@ -21,7 +21,8 @@ var errStale = errors.New("the attempt took too long")
 // rounds keep the claim.
 func (a *attempt) claimUse(ctx context.Context) error {
 	node := string(a.identity)
-	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // the owner spends no use
+	// The owner spends no use, and the record spends a secret.
+	if a.token.Limits.Uses == 0 || !a.reason.changesHands() || a.oneTime {
 		return nil
 	}
 	if a.claim == nil {

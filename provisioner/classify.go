@@ -42,6 +42,8 @@ type claim struct {
 	vouching  string // hash of the proven continuity key, or ""
 	token     *jwt.Verified
 	grant     *orders.Grant // for this identity, or nil
+	secret    string        // may be the grant's, or ""
+	keep      bool          // see [Edge.Keep]
 	requested time.Time
 }
 
@@ -51,30 +53,51 @@ var errRevoked = errors.New("the identity is revoked")
 
 // classify returns the reason, errTaken or errRevoked. It depends on its arguments only; r may be nil.
 func classify(r *Record, c claim) (Reason, error) {
-	switch StateOf(r) {
-	case StateNone, StateRetired:
-		return ReasonNew, nil
-	case StateRevoked:
+	switch state := StateOf(r); {
+	case state == StateRevoked:
 		// This comes before replay, since a revoked node has the right key.
 		return "", errRevoked
-	}
-	for _, i := range []*Issued{r.Next, r.Current} {
-		// A replaced key is live until the new key confirms, but gets no offers.
-		if i.valid(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
-			return ReasonReplay, nil
+	case state != StateNone && state != StateRetired:
+		if reason := r.ownedBy(c); reason != "" {
+			return reason, nil
 		}
+	case !r.secretGiven(c) && !r.awaits():
+		return ReasonNew, nil
 	}
 	switch {
-	case slices.Contains(r.Lineage, c.keyHash):
-		return ReasonContinue, nil
-	case c.vouching != "" && slices.Contains(r.Lineage, c.vouching):
-		return ReasonContinuity, nil
-	case reassignedBy(c.token, r, c.requested):
+	case r.secretGiven(c), reassignedBy(c.token, r, c.requested):
 		return ReasonOneTimeToken, nil
 	case r.grantedBy(c.grant, c.keyHash, c.requested):
 		return ReasonGrant, nil
 	}
 	return "", errTaken
+}
+
+// ownedBy returns the reason of a key that owns the identity, or that such a key vouches for, or "".
+func (r *Record) ownedBy(c claim) Reason {
+	for _, i := range []*Issued{r.Next, r.Current} {
+		// A replaced key is live until the new key confirms, but gets no offers.
+		if i.valid(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
+			return ReasonReplay
+		}
+	}
+	switch {
+	case slices.Contains(r.Lineage, c.keyHash):
+		return ReasonContinue
+	case c.vouching != "" && slices.Contains(r.Lineage, c.vouching):
+		return ReasonContinuity
+	}
+	return ""
+}
+
+// awaits reports whether the name was retired and is not free.
+func (r *Record) awaits() bool { return StateOf(r) == StateRetired && r.Awaiting }
+
+// secretGiven reports whether the claim has the secret of its grant, and the grant can be used.
+func (r *Record) secretGiven(c claim) bool {
+	g := c.grant
+	return g.Holds(c.secret) && g.Open(c.requested) && (r == nil || r.Grant != g.ID) &&
+		(g.KeyHash == "" || g.KeyHash == c.keyHash)
 }
 
 // reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after the

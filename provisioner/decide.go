@@ -15,11 +15,11 @@ import (
 
 func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
-	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
+	a.allowance = a.logs.Allowances.Match(a.identity, a.now(), a.provenBy() == policies.ProofNone)
 	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
 	a.seen = a.input()
 	d, err := a.cfg.Policy.Decide(ctx, a.seen)
-	if err == nil || ctx.Err() == nil { // a canceled evaluation is no decision
+	if !a.edge.keeps() && (err == nil || ctx.Err() == nil) { // a canceled evaluation is no decision
 		a.cfg.Observe(a.seen, d, err, asked)
 	}
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *attempt) decide(ctx context.Context) error {
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
 		// In a recovery, a new name may have had a record that was lost.
-		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil:
+		v == policies.VerdictAllow && a.reason == ReasonNew && (a.logs.InRecovery() != nil || a.record.awaits()):
 		return a.checkApproved(ctx)
 	case v == policies.VerdictAllow:
 		return nil
@@ -52,7 +52,7 @@ func (a *attempt) checkStillAdmitted() error {
 		answer, _ := a.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
-	if stands && a.reason == ReasonGrant {
+	if stands && (a.reason == ReasonGrant || a.reason == ReasonOneTimeToken && a.oneTime) {
 		grant, _, _ := a.logs.Grant(a.identity) // an unreadable grant counts as withdrawn
 		stands = grant != nil && grant.ID == a.grant.ID
 	}
@@ -72,6 +72,7 @@ func policyReasons(d *policies.Decision) error {
 func (a *attempt) input() *policies.Input {
 	in := &policies.Input{
 		Identity: string(a.identity),
+		Proof:    a.provenBy(),
 		Token:    tokenInput(a.token),
 		CSR: policies.CSR{
 			CommonName:  a.csr.CommonName,
@@ -80,6 +81,7 @@ func (a *attempt) input() *policies.Input {
 			URIs:        a.csr.URIs,
 			Emails:      a.csr.Emails,
 			Key:         policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
+			Extensions:  a.extensions(),
 		},
 		Facts:      a.request.Facts,
 		FactsError: events.Scrub(a.request.FactsError),
@@ -94,6 +96,9 @@ func (a *attempt) input() *policies.Input {
 			Site: string(a.cfg.Site), Version: a.cfg.Version,
 		},
 		Time: a.now(),
+	}
+	if !a.grant.Holds(a.challenge) {
+		in.CSR.Challenge = a.challenge
 	}
 	if r := a.record; r != nil {
 		in.Node.Cloned = a.cloned()

@@ -77,6 +77,16 @@ func (e *Edge) complete(id wire.Identity, files wire.Files) (wire.Files, error) 
 	return files, err
 }
 
+func (e *Edge) keeps() bool { return e != nil && e.Keep }
+
+// extensions are those on record while the name has the same owner.
+func (a *attempt) extensions() map[string]string {
+	if a.record != nil && a.reason != "" && !a.reason.changesHands() {
+		return a.record.Extensions
+	}
+	return a.csr.Extensions
+}
+
 // HasKey reports whether a certificate on the record of id, confirmed or not, is for the key.
 func (p *Provisioner) HasKey(ctx context.Context, id wire.Identity, keyHash string) (bool, error) {
 	r, _, err := p.cfg.Store.Record(ctx, id)

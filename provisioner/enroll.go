@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/provisioner/waiting"
@@ -43,10 +44,12 @@ type proof struct {
 	certificate []byte // of a renewal in a recovery: the node's certificate in DER
 
 	// Set by prove.
-	identity wire.Identity
-	token    *jwt.Verified // at a renewal from the record, set by each round
-	csr      *ca.CSR
-	vouching string
+	identity  wire.Identity
+	token     *jwt.Verified // without one in the request: set by each round
+	bearer    string        // text of the request's token, once verified
+	challenge string        // text of a Puppet request in place of a token
+	csr       *ca.CSR
+	vouching  string
 }
 
 type attempt struct {
@@ -68,6 +71,7 @@ type findings struct {
 	after      trust.Revision
 	revocation *trust.Revocation // about the identity, or nil
 	grant      *orders.Grant
+	oneTime    bool              // challenge is the grant's secret
 	allowance  *orders.Allowance // covers the identity; or nil
 	approval   *orders.Answer    // if the policy wants one, or nil
 	unsigned   error             // why autosign did not approve
@@ -150,7 +154,11 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
 	r, told := a.notePending(ctx, r)
+	r.Proven = !a.renewal && a.provenBy() == policies.ProofToken
 	e := RefusalEvent(r, a.moment(), a.source.Address)
+	if a.source.Protocol == ProtocolPuppet && a.provenBy() == policies.ProofNone && !a.isPending(r) {
+		e.Type = events.Attempt
+	}
 	e.Reason, e.Attempt = string(a.reason), a.id
 	if a.token != nil {
 		e.Token, e.Signer, e.Site = a.token.ID, a.token.Signer, a.token.Limits.Site
@@ -233,11 +241,16 @@ func (a *proof) proveRequest() error {
 		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
 	}
 	a.identity = id
+	if a.token = withoutToken(); a.source.Protocol == ProtocolPuppet && !isToken(string(r.Token)) {
+		a.challenge = string(r.Token)
+		return a.proveKey()
+	}
 	token, err := a.authentic(string(r.Token), a.source.Address)
 	if err != nil {
+		a.token = nil
 		return refuse(r.Identity, TokenCode(err), err)
 	}
-	a.token = token
+	a.token, a.bearer = token, string(r.Token)
 	a.source.proven()
 	if token.Limits.Seal != "" && !a.source.Sealed {
 		// The token may be stolen, and the reply could be read on the network.
@@ -260,6 +273,14 @@ func (a *proof) proveKey() (err error) {
 	if cn := a.csr.CommonName; cn != "" && cn != string(a.identity) {
 		return refuse(r.Identity, wire.CodeCSRIdentity,
 			fmt.Errorf("certificate request names %q, want %q", cn, a.identity))
+	}
+	if oids := a.csr.Unpermitted; len(oids) > 0 && a.source.Protocol == ProtocolPuppet {
+		return refuse(r.Identity, wire.CodeCSRInvalid, fmt.Errorf("certificate request asks for the extensions %s: "+
+			"only pp_ extensions are permitted", strings.Join(oids, ", ")))
+	}
+	if a.edge != nil && a.edge.Session {
+		a.vouching = a.csr.KeyHash
+		return nil
 	}
 	if a.vouching, err = vouchingKey(r); err != nil {
 		return refuse(r.Identity, wire.CodeBadRequest, err)
@@ -323,7 +344,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkNames(ctx); err != nil {
 		return nil, false, err
 	}
-	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate))
+	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.edge))
 	if err != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
@@ -381,6 +402,13 @@ func (a *attempt) classify(ctx context.Context) error {
 	if err := a.checkProtocol(); err != nil {
 		return err
 	}
+	if e := a.revocation; a.record != nil && e != nil && e.Kind == trust.RetiredNode && applies(e, a.record) {
+		// Applied first, or it would retire the next owner.
+		if err := a.Enforce(ctx, a.identity); err != nil {
+			return refuse(node, storeCode(err), err)
+		}
+		return errAgain
+	}
 	if a.renewal {
 		return a.classifyRenewal(ctx)
 	}
@@ -389,10 +417,11 @@ func (a *attempt) classify(ctx context.Context) error {
 		keyHash:   a.csr.KeyHash,
 		vouching:  a.vouching,
 		token:     a.token,
+		secret:    a.challenge,
 		requested: a.now(),
 	}
 	a.reason, err = classify(a.record, c)
-	if errors.Is(err, errTaken) {
+	if c.secret != "" || errors.Is(err, errTaken) {
 		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
 			return refuse(node, wire.CodeUnavailable, err)
 		}
@@ -401,6 +430,13 @@ func (a *attempt) classify(ctx context.Context) error {
 		}
 		a.grant = c.grant
 		a.reason, err = classify(a.record, c)
+	}
+	if errors.Is(err, errTaken) && a.record.awaits() &&
+		a.Provisioner.approval(a.identity, a.csr.KeyHash, a.record, ReasonNew) != nil {
+		a.reason, err = ReasonNew, nil
+	}
+	if err == nil && a.bearer == "" {
+		err = a.recallToken()
 	}
 	switch {
 	case errors.Is(err, errTaken):
@@ -427,11 +463,12 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		// The record is older than the revocation.
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
-	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
+	authority := a.authority()
+	if authority.IssuerOf(offered.DER) == "" {
 		// The authority has been rolled over since this process started.
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
 	}
-	chain := a.cfg.Authority.Chain(offered.DER)
+	chain := authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.otherSecret(a.record) {
 		if err := a.records.checkStore(string(a.identity)); err != nil {
@@ -491,7 +528,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	case a.record != nil:
 		n.Grant, n.Approval = a.record.Grant, a.record.Approval // kept after a retirement, so that they stay spent
 	}
-	if a.reason == ReasonNew || StateOf(a.record) == StateRetired {
+	if a.reason == ReasonNew || a.record == nil || StateOf(a.record) == StateRetired {
 		n.Revoked = a.record.AppliedRevocation()
 		if a.revocation != nil {
 			n.Revoked = a.revocation.ID
@@ -501,7 +538,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		// The live certificate stays until the new one is confirmed.
 		n.Lineage = nil
 	}
-	if a.reason == ReasonGrant {
+	if a.reason == ReasonGrant || a.oneTime {
 		n.Grant = a.grant.ID
 	}
 	if a.approval != nil {
@@ -529,11 +566,13 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	n.addKey(offer.KeyHash, a.vouching)
 	n.Attempt, n.UpdatedAt = a.id, now
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
-	if !a.renewal {
-		n.Terms = a.token.Terms()
-		n.CommandKey = CommandKey(a.token, a.identity)
+	switch {
+	case a.bearer != "":
+		n.Terms, n.CommandKey = a.token.Terms(), CommandKey(a.token, a.identity)
+	case a.reason.changesHands():
+		n.Terms, n.CommandKey = nil, nil
 	}
-	n.Protocol = a.source.Protocol
+	n.Protocol, n.Extensions = a.source.Protocol, a.extensions()
 	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, a.keptFacts()
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
 	if a.allowance != nil {

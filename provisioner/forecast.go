@@ -3,7 +3,6 @@ package provisioner
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"muster/provisioner/trust"
@@ -29,6 +28,9 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 		grant:     g,
 		requested: p.now(),
 	})
+	if errors.Is(err, errTaken) && r.awaits() {
+		reason, err = ReasonNew, nil
+	}
 	if err != nil {
 		// The name is not taken if an owner's key vouches for this one: the request waits for approval.
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
@@ -59,6 +61,13 @@ func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason)
 
 // GrantApplies reports whether the grant, which may be nil, still admits its key.
 func (r *Record) GrantApplies(g *orders.Grant, now time.Time) bool {
-	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, StateOf(r)) &&
-		r.grantedBy(g, g.KeyHash, now)
+	switch state := StateOf(r); {
+	case g == nil, state == StateRevoked:
+		return false
+	case g.Secret != "":
+		return g.Open(now) && (r == nil || r.Grant != g.ID)
+	case state == StateNone, state == StateRetired && !r.Awaiting:
+		return false
+	}
+	return r.grantedBy(g, g.KeyHash, now)
 }

@@ -10,8 +10,11 @@ import (
 )
 
 // handOver logs that the former keys lost the name, so that a restored store does not give it back to them. Repeating
-// it is harmless: the entry has the attempt's id.
+// it is harmless: the entry has the attempt's id. A name without an owner is not lost; before may be nil.
 func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
+	if s := StateOf(before); s == StateNone || s == StateRetired {
+		return nil
+	}
 	e := trust.NewRevocation(trust.HandedOver, after.UpdatedAt, c)
 	e.ID, e.Node, e.To = after.Attempt, after.Identity, after.Next.KeyHash
 	e.Keys = slices.DeleteFunc(before.Keys(), func(k string) bool { return k == e.To })
@@ -64,7 +67,7 @@ func (a *attempt) checkLost() error {
 }
 
 func handOverCause(a *attempt) trust.Cause {
-	if a.reason == ReasonGrant && a.grant.By != "" {
+	if (a.reason == ReasonGrant || a.oneTime) && a.grant.By != "" {
 		return trust.Cause{By: a.grant.By, Why: a.grant.Why}
 	}
 	return trust.Cause{By: "muster", Why: string(a.reason)}

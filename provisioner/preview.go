@@ -45,7 +45,8 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 	return files, nil
 }
 
-func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certificate) ca.Request {
+// e may be nil.
+func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certificate, e *Edge) ca.Request {
 	r := ca.Request{
 		Role:       wire.RoleNode,
 		Name:       string(id),
@@ -53,6 +54,10 @@ func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certifica
 		TTL:        d.TTL,
 		DNSNames:   d.DNSNames,
 		ServerAuth: d.ServerAuth,
+		Extensions: d.Extensions,
+	}
+	if r.TTL == 0 && e != nil {
+		r.TTL = e.TTL
 	}
 	for _, text := range d.IPAddresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(text))
@@ -103,7 +108,7 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if err := p.checkForeign(ctx, id, d.Certificate.DNSNames); err != nil {
 		return wire.Files{}, err
 	}
-	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate), p.MaxTTL); err != nil {
+	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate, nil), p.MaxTTL); err != nil {
 		return wire.Files{}, refuse(in.Identity, issueCode(err), err)
 	}
 	if d.Configuration == nil && p.PolicyOnly {

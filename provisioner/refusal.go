@@ -162,7 +162,7 @@ func (a *attempt) codeForUnknownName(ctx context.Context) wire.Code {
 			return CodeOf(err)
 		}
 	}
-	free.allowance = a.logs.Allowances.Match(a.identity, a.now())
+	free.allowance = a.logs.Allowances.Match(a.identity, a.now(), free.provenBy() == policies.ProofNone)
 	d, err := a.cfg.Policy.Decide(ctx, free.input())
 	if err != nil {
 		return wire.CodePolicyFailed

@@ -28,11 +28,20 @@ var errUnconfirmed = errors.New("two certificates of the signing key are live, a
 // certificate. The same key (in hardware, for example) gets a new certificate after two thirds of the current one's
 // life.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
+	return p.RenewOver(ctx, nil, r, source)
+}
+
+// RenewOver is [Provisioner.Renew] for a client of another system, which source.Protocol names. Its key is that of its
+// session, see [Edge.Session], and it signs nothing.
+func (p *Provisioner) RenewOver(
+	ctx context.Context, e *Edge, r *wire.RenewRequest, source Source,
+) (*wire.Enrolled, error) {
 	a := &attempt{proof: proof{
 		Provisioner: p,
 		id:          wire.NewID(),
 		begun:       time.Now(),
 		source:      source,
+		edge:        e,
 		renewal:     true,
 		certificate: r.Certificate,
 		request: &wire.EnrollRequest{
@@ -55,7 +64,9 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
-	a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
+	if written || !e.keeps() {
+		a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
+	}
 	return enrolled, nil
 }
 
@@ -84,6 +95,7 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 		identity:  a.identity,
 		keyHash:   a.csr.KeyHash,
 		vouching:  a.vouching,
+		keep:      a.edge.keeps(),
 		requested: a.now(),
 	})
 	switch {
@@ -120,8 +132,11 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return "", errTaken
 	}
 	if valid := r.validFor(c.keyHash, now); valid != nil && slices.Contains(r.Lineage, c.keyHash) &&
-		(c.vouching != c.keyHash || now.Before(valid.renewable())) {
+		(c.keep || c.vouching != c.keyHash || now.Before(valid.renewable())) {
 		return ReasonReplay, nil
+	}
+	if c.keep {
+		return "", errSession
 	}
 	if r.twoLiveFor(c.vouching, now) {
 		// The node can confirm the later certificate. The earlier one expires first.
@@ -155,6 +170,9 @@ func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
 // renewable returns when two thirds of the certificate's life are over, counted from its issue.
 func (i *Issued) renewable() time.Time {
 	start := i.NotBefore.Add(ca.Backdate)
+	if i.OfferedAt.After(start) { // the certificate of a Puppet agent begins a day earlier
+		start = i.OfferedAt
+	}
 	return start.Add(i.NotAfter.Sub(start) * 2 / 3)
 }
 
@@ -217,11 +235,4 @@ func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (s
 		}
 	}
 	return "", nil
-}
-
-// RenewOver is [Provisioner.Renew] for a client of another system, which source.Protocol names, with [Edge.Session].
-func (p *Provisioner) RenewOver(
-	ctx context.Context, e *Edge, r *wire.RenewRequest, source Source,
-) (*wire.Enrolled, error) {
-	return nil, refuse(r.Identity, wire.CodeUnavailable, errors.New("not implemented"))
 }

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/policies"
 	"muster/provisioner/trust"
 )
 
@@ -37,7 +38,7 @@ type Revised struct {
 }
 
 func (p *Provisioner) note(v *jwt.Verified) {
-	if v.Limits.Uses == 1 { // no longer in use
+	if v.ID == "" || v.Limits.Uses == 1 { // none, or no longer in use
 		return
 	}
 	if _, noted := p.noted.Load(v.ID); noted {
@@ -81,7 +82,7 @@ func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 }
 
 func (a *proof) otherSecret(r *Record) bool {
-	return !a.renewal && !bytes.Equal(CommandKey(a.token, a.identity), r.CommandKey)
+	return a.bearer != "" && !bytes.Equal(CommandKey(a.token, a.identity), r.CommandKey)
 }
 
 // TokenUnusable returns why the recorded token would not admit its node again, or nil.
@@ -98,6 +99,45 @@ func (p *Provisioner) TokenUnusable(r *Record) error {
 	}
 	if end := token.Expiry(); !end.IsZero() && !p.now().Before(end) {
 		return fmt.Errorf("expired at %s", end)
+	}
+	return nil
+}
+
+// isToken reports whether a text has the form of a token and says that it is one. Other systems have other texts in its
+// place.
+func isToken(text string) bool {
+	t, err := jwt.Peek(text)
+	return err == nil && t.Provisioning() || errors.Is(err, jwt.ErrLimit)
+}
+
+func withoutToken() *jwt.Verified {
+	token, _ := (*Record)(nil).storedToken() // there are no terms that could be wrong
+	return token
+}
+
+// provenBy returns the proof of the request for the policy.
+func (a *attempt) provenBy() string {
+	switch {
+	case a.renewal:
+		return policies.ProofCertificate
+	case a.bearer != "" || a.oneTime:
+		return policies.ProofToken
+	}
+	return policies.ProofNone
+}
+
+// recallToken sets the token of a request that has none: a one-time secret counts as one, and that of an owner is on
+// record.
+func (a *attempt) recallToken() (err error) {
+	g, r := a.grant, a.record
+	a.oneTime = g.Holds(a.challenge) && (a.reason == ReasonOneTimeToken || r != nil && r.Grant == g.ID)
+	if a.token = withoutToken(); a.oneTime {
+		a.token.IssuedAt, a.token.ExpiresAt = g.At, g.ExpiresAt
+		a.token.Limits = jwt.Limits{Uses: 1, Identities: []wire.Pattern{wire.Pattern(a.identity)}}
+	} else if !a.reason.changesHands() {
+		if a.token, err = r.storedToken(); err != nil {
+			return refuse(string(a.identity), wire.CodeUnavailable, err)
+		}
 	}
 	return nil
 }

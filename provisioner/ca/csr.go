@@ -3,6 +3,7 @@ package ca
 import (
 	"crypto"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,6 +90,7 @@ var csrSignatures = []x509.SignatureAlgorithm{
 const (
 	maxCSRParts        = 16 // names; also extensions
 	maxCSRSubjectBytes = 1 << 10
+	maxCSRBytes        = wire.MaxCSRBytes + wire.MaxTokenBytes // with a token as challengePassword
 )
 
 // ParseCSR reads a request in DER and verifies its signature. The error wraps [ErrCSR].
@@ -104,8 +106,8 @@ func ParseCSR(der []byte) (*CSR, error) {
 }
 
 func parseCSR(der []byte) (*CSR, error) {
-	if len(der) > wire.MaxCSRBytes {
-		return nil, fmt.Errorf("%d bytes, limit %d", len(der), wire.MaxCSRBytes)
+	if len(der) > maxCSRBytes {
+		return nil, fmt.Errorf("%d bytes, limit %d", len(der), maxCSRBytes)
 	}
 	if len(der) > 0 && der[0] == '-' {
 		return nil, errors.New("PEM, want DER")
@@ -133,7 +135,7 @@ func parseCSR(der []byte) (*CSR, error) {
 	if c.KeyHash, err = KeyHash(req.PublicKey); err != nil {
 		return nil, err
 	}
-	if err := c.readNames(req); err != nil {
+	if err := errors.Join(c.readNames(req), c.readExtensions(req), c.readChallenge(req)); err != nil {
 		return nil, err
 	}
 	// The signature costs ten times the rest, so it comes last.
@@ -162,6 +164,93 @@ func (c *CSR) readNames(req *x509.CertificateRequest) error {
 		}
 	}
 	return nil
+}
+
+func (c *CSR) readExtensions(req *x509.CertificateRequest) error {
+	for _, e := range req.Extensions {
+		if e.Id.Equal(oidSubjectAltName) {
+			continue
+		}
+		name := puppetExtension(e.Id)
+		if name == "" {
+			c.Unpermitted = append(c.Unpermitted, e.Id.String())
+			continue
+		}
+		text, err := derText(e.Value)
+		if _, twice := c.Extensions[name]; err == nil && (twice || len(text) > maxExtensionBytes) {
+			err = fmt.Errorf("%d bytes, want one of at most %d", len(text), maxExtensionBytes)
+		}
+		if err != nil {
+			return fmt.Errorf("extension %s: %w", name, err)
+		}
+		if name == "pp_preshared_key" {
+			continue
+		}
+		if c.Extensions == nil {
+			c.Extensions = make(map[string]string)
+		}
+		c.Extensions[name] = text
+	}
+	return nil
+}
+
+// puppetExtension returns the name of one of [PuppetExtensions], or "".
+func puppetExtension(id asn1.ObjectIdentifier) string {
+	for name, arc := range PuppetExtensions {
+		if id.Equal(append(slices.Clip(oidPuppet), arc)) {
+			return name
+		}
+	}
+	return ""
+}
+
+var (
+	oidSubjectAltName    = asn1.ObjectIdentifier{2, 5, 29, 17}
+	oidChallengePassword = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}
+)
+
+// readChallenge reads the challengePassword, which crypto/x509 leaves out (RFC 2985 section 5.4.1).
+func (c *CSR) readChallenge(req *x509.CertificateRequest) error {
+	var info struct {
+		Version       int
+		Subject, Key  asn1.RawValue
+		RawAttributes []asn1.RawValue `asn1:"tag:0"`
+	}
+	if _, err := asn1.Unmarshal(req.RawTBSCertificateRequest, &info); err != nil {
+		return err
+	}
+	for _, raw := range info.RawAttributes {
+		var attribute struct {
+			ID     asn1.ObjectIdentifier
+			Values []asn1.RawValue `asn1:"set"`
+		}
+		_, err := asn1.Unmarshal(raw.FullBytes, &attribute)
+		if err != nil || !attribute.ID.Equal(oidChallengePassword) || len(attribute.Values) == 0 {
+			continue
+		}
+		if len(attribute.Values) > 1 || c.Challenge != "" {
+			return errors.New("several values of challengePassword")
+		}
+		if c.Challenge, err = derText(attribute.Values[0].FullBytes); err != nil {
+			return fmt.Errorf("challengePassword: %w", err)
+		}
+	}
+	return nil
+}
+
+// derText reads one UTF8String, PrintableString or IA5String.
+func derText(der []byte) (string, error) {
+	var value asn1.RawValue
+	rest, err := asn1.Unmarshal(der, &value)
+	text := string(value.Bytes)
+	switch {
+	case err != nil || len(rest) > 0 || value.Class != asn1.ClassUniversal ||
+		!slices.Contains([]int{asn1.TagUTF8String, asn1.TagPrintableString, asn1.TagIA5String}, value.Tag):
+		return "", errors.New("the value is not one UTF8String, PrintableString or IA5String")
+	case !printable(text):
+		return "", errors.New("the value has control characters or invalid UTF-8") // and may be a secret
+	}
+	return text, nil
 }
 
 // printable refuses control characters.

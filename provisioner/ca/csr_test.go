@@ -214,7 +214,7 @@ func TestParseCSRRefuses(t *testing.T) {
 		"two requests":         {der: edit(func(b []byte) []byte { return append(b, b...) })},
 		"cut short":            {der: honest[:len(honest)-1]},
 		"cut in half":          {der: honest[:len(honest)/2]},
-		"too large":            {der: edit(func(b []byte) []byte { return append(b, make([]byte, wire.MaxCSRBytes)...) })},
+		"too large":            {der: edit(func(b []byte) []byte { return append(b, make([]byte, wire.MaxCSRBytes+wire.MaxTokenBytes)...) })},
 		"indefinite length":    {der: edit(func(b []byte) []byte { b[1] = 0x80; return append(b, 0, 0) })},
 		"signature altered":    {der: edit(func(b []byte) []byte { b[len(b)-1] ^= 1; return b })},
 		"name altered":         {der: bytes.Replace(honest, []byte("web1"), []byte("web2"), 1)},

@@ -42,12 +42,12 @@ func (x *patternIndex) apply(key string, e trust.Entry[*Allowance]) {
 }
 
 // first returns the first entry, by pattern, that is in force and accepted, or nil.
-func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *Allowance {
+func (x *patternIndex) first(now time.Time, accept func(*Allowance) bool) *Allowance {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var best *Allowance
 	for _, a := range x.entries {
-		if !a.Over(now) && (best == nil || a.Pattern < best.Pattern) && accept(a.Pattern) {
+		if !a.Over(now) && (best == nil || a.Pattern < best.Pattern) && accept(a) {
 			best = a
 		}
 	}
@@ -58,12 +58,13 @@ func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *All
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
 // Match returns the entry that covers an identity, or nil. Its exact name comes first, then patterns in order.
-// Unreadable entries cover nothing.
-func (as Allowances) Match(id wire.Identity, now time.Time) *Allowance {
-	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && e.Value.admits(id, now) {
+// Unreadable entries cover nothing. tokenless: the request has no token.
+func (as Allowances) Match(id wire.Identity, now time.Time, tokenless bool) *Allowance {
+	covers := func(a *Allowance) bool { return a.Pattern.Match(id) && (a.WithoutToken || !tokenless) }
+	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && !e.Value.Over(now) && covers(e.Value) {
 		return e.Value
 	}
-	return as.patterns.first(now, func(p wire.Pattern) bool { return p.Match(id) })
+	return as.patterns.first(now, covers)
 }
 
 // Stands reports whether the entry is still in force and admits the identity.
@@ -85,4 +86,6 @@ func (as Allowances) List() []*Allowance {
 }
 
 // AnyName returns an entry in force that admits every name, or nil.
-func (as Allowances) AnyName(now time.Time) *Allowance { return as.patterns.first(now, AnyName) }
+func (as Allowances) AnyName(now time.Time) *Allowance {
+	return as.patterns.first(now, func(a *Allowance) bool { return AnyName(a.Pattern) })
+}

@@ -3,6 +3,7 @@ package orders
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -44,6 +45,11 @@ func (g *Grant) Check() error {
 		return fmt.Errorf("grant for %q without an id", g.Identity)
 	}
 	return nil
+}
+
+// Holds reports whether the text is the secret of the grant, which may be nil.
+func (g *Grant) Holds(text string) bool {
+	return g != nil && g.Secret != "" && subtle.ConstantTimeCompare([]byte(g.Secret), []byte(HashSecret(text))) == 1
 }
 
 // Open reports whether the grant has not expired.

@@ -84,7 +84,7 @@ type Server struct {
 	verdicts *limit.Cache[asker, *verdict]
 	inFlight *limit.Shares[netip.Prefix]
 	bodies   *limit.Shares[netip.Prefix] // bytes
-	listener net.Listener // set by Open
+	listener net.Listener                // set by Open
 }
 
 // A route serves requests of one method. If its path ends with a slash, it is a prefix, and more of the path follows.

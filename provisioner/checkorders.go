@@ -22,7 +22,7 @@ func (a *attempt) checkApproved(ctx context.Context) error {
 		a.approval = answer
 		return nil
 	}
-	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil || a.record.awaits() {
+	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil || a.record.Awaits() {
 		return refuse(node, wire.CodeApprovalPending, policyReasons(a.decision))
 	}
 	if a.unsigned = a.cfg.Autosign(ctx, a.identity, a.source.Key(), a.request.CSR); a.unsigned != nil {

@@ -61,7 +61,7 @@ func classify(r *Record, c claim) (Reason, error) {
 		if reason := r.ownedBy(c); reason != "" {
 			return reason, nil
 		}
-	case !r.secretGiven(c) && !r.awaits():
+	case !r.secretGiven(c) && !r.Awaits():
 		return ReasonNew, nil
 	}
 	switch {
@@ -90,8 +90,8 @@ func (r *Record) ownedBy(c claim) Reason {
 	return ""
 }
 
-// awaits reports whether the name was retired and is not free.
-func (r *Record) awaits() bool { return StateOf(r) == StateRetired && r.Awaiting }
+// Awaits reports whether the name was retired and is not free. r may be nil.
+func (r *Record) Awaits() bool { return StateOf(r) == StateRetired && r.Awaiting }
 
 // secretGiven reports whether the claim has the secret of its grant, and the grant can be used.
 func (r *Record) secretGiven(c claim) bool {

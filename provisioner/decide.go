@@ -32,7 +32,7 @@ func (a *attempt) decide(ctx context.Context) error {
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
 		// In a recovery, a new name may have had a record that was lost.
-		v == policies.VerdictAllow && a.reason == ReasonNew && (a.logs.InRecovery() != nil || a.record.awaits()):
+		v == policies.VerdictAllow && a.reason == ReasonNew && (a.logs.InRecovery() != nil || a.record.Awaits()):
 		return a.checkApproved(ctx)
 	case v == policies.VerdictAllow:
 		return nil

@@ -431,7 +431,7 @@ func (a *attempt) classify(ctx context.Context) error {
 		a.grant = c.grant
 		a.reason, err = classify(a.record, c)
 	}
-	if errors.Is(err, errTaken) && a.record.awaits() &&
+	if errors.Is(err, errTaken) && a.record.Awaits() &&
 		a.Provisioner.approval(a.identity, a.csr.KeyHash, a.record, ReasonNew) != nil {
 		a.reason, err = ReasonNew, nil
 	}

@@ -28,7 +28,7 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 		grant:     g,
 		requested: p.now(),
 	})
-	if errors.Is(err, errTaken) && r.awaits() {
+	if errors.Is(err, errTaken) && r.Awaits() {
 		reason, err = ReasonNew, nil
 	}
 	if err != nil {

@@ -23,7 +23,7 @@ type Kind string
 // The kinds, each with the members of [HistoryItem] that it has.
 const (
 	Presented Kind = "presented"     // a token, from Source
-	Decided   Kind = "decided"       // by the policy: Reason, Policy, the policy's notes as Cause; By is the approver
+	Decided   Kind = "decided"       // by the policy: Reason, Policy, the policy's notes as Cause; By approved or granted
 	Issued    Kind = "issued"        // a certificate: Serial, Digest of the configuration
 	Renewed   Kind = "renewed"       // a certificate by renewal
 	Offered   Kind = "offered"       // another configuration for the same certificate
@@ -117,8 +117,11 @@ func historyItems(history []provisioner.Revised, whole bool, events []events.Eve
 		} else if !whole {
 			continue // without the previous revision, the change is not known
 		}
+		spent := r.Record.Grant != "" && (before == nil || r.Record.Grant != before.Grant)
 		for _, m := range changes(before, r.Record) {
-			m.Revision = r.Revision
+			if m.Revision = r.Revision; spent && m.Kind == Decided {
+				m.By, m.Why = grantedBy(events, m.At)
+			}
 			all = append(all, m)
 		}
 	}
@@ -133,6 +136,18 @@ func historyItems(history []provisioner.Revised, whole bool, events []events.Eve
 	}
 	slices.SortStableFunc(all, func(a, b HistoryItem) int { return a.At.Compare(b.At) })
 	return mergeRepeats(all)
+}
+
+// grantedBy returns the operator of the newest grant at a time, which is to the second.
+func grantedBy(all []events.Event, at time.Time) (by, why string) {
+	var newest time.Time
+	for i := range all {
+		e := &all[i]
+		if e.Type == events.Granted && !e.Time.Truncate(time.Second).After(at) && e.Time.After(newest) {
+			newest, by, why = e.Time, e.By, e.Why
+		}
+	}
+	return by, why
 }
 
 // changes returns the items for the change from one revision to the next. before is nil for the first revision.

@@ -121,7 +121,7 @@ func (n *Nodes) grantable(r *provisioner.Record) error {
 	}
 	revocations := n.provisioner.Revocations()
 	switch {
-	case r.State == provisioner.StateRetired && !r.Awaiting:
+	case r.State == provisioner.StateRetired && !r.Awaits():
 		return fmt.Errorf("%w: it is retired: approve the right machine's key once it waits", trust.ErrState)
 	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)

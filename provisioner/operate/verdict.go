@@ -93,15 +93,18 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration,
 	return k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if err == nil {
-			err = errors.Join(approvable(s.Key), k.judge(of.Identity))
+			err = errors.Join(k.approvable(ctx, s.Key), k.judge(of.Identity))
 		}
 		return s, err
 	})
 }
 
-func approvable(w *waiting.Key) error {
+func (k *Keys) approvable(ctx context.Context, w *waiting.Key) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
+		if r, _, err := k.store.Record(ctx, w.Identity); err != nil || r.Awaits() {
+			return err
+		}
 		return errKeepsName(w.Identity, w.KeyHash)
 	case wire.CodeIdentityRevoked:
 		return errNameRevoked(w.Identity)

@@ -79,6 +79,15 @@ func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
 // PuppetCRLs returns the CRLs of the authority's branch, or nil without Puppet.
 func (p *Provisioner) PuppetCRLs() *trust.CRLs { return p.puppetCRLs }
 
+// AllCRLs returns the newest CRL of each issuer, the present one's first, that of the branch last.
+func (p *Provisioner) AllCRLs() []*trust.CRL {
+	all := p.crls.All()
+	if p.puppetCRLs != nil {
+		all = append(all, p.puppetCRLs.All()...)
+	}
+	return all
+}
+
 func (p *Provisioner) updateCRLs(ctx context.Context) error {
 	err := p.crls.Update(ctx)
 	if p.puppetCRLs != nil {

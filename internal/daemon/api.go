@@ -60,18 +60,16 @@ func (c *APIConfig) validate(v *Mistakes) {
 	v.Each("api.addresses", c.Addresses, v.Address)
 }
 
-func (c *Config) apiRequest() ca.Request {
-	r := ca.Request{
-		Role:       wire.RoleProvisioner,
-		Name:       c.Name,
-		TTL:        time.Duration(c.Certificates.MaxLifetime),
-		DNSNames:   c.API.Names,
-		ServerAuth: true,
+// serverRequest returns the request for the certificate of an HTTPS listener.
+func (c *Config) serverRequest(names []string, addresses []net.IP) ca.Request {
+	return ca.Request{
+		Role:        wire.RoleProvisioner,
+		Name:        c.Name,
+		TTL:         time.Duration(c.Certificates.MaxLifetime),
+		DNSNames:    names,
+		IPAddresses: addresses,
+		ServerAuth:  true,
 	}
-	for _, a := range c.API.Addresses {
-		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
-	}
-	return r
 }
 
 type api struct {
@@ -86,7 +84,11 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	if a.path != "" {
 		return a, a.load()
 	}
-	a.own = newOwnCertificate("API", cfg.apiRequest(), p256, authority, opts)
+	return ownAPI("API", cfg.serverRequest(cfg.API.Names, parseIPs(cfg.API.Addresses)), authority, opts)
+}
+
+func ownAPI(what string, r ca.Request, authority *ca.Authority, opts Options) (*api, error) {
+	a := &api{own: newOwnCertificate(what, r, p256, authority, opts)}
 	shown, err := a.own.issue()
 	if errors.Is(err, ca.ErrAuthority) { // Run reports it, as for the broker
 		return a, nil
@@ -189,6 +191,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 		Events:      d.Store(),
 		Webhooks:    d.webhooks,
 		Metrics:     d.reports.metrics.Handler(),
+		Foreman:     d.foreman(),
 		Ready:       status{d}.ready,
 		Log:         d.opts.Log,
 		Now:         d.opts.Now,

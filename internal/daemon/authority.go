@@ -21,8 +21,12 @@ func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	return clone
 }
 
-// LoadAuthority reads the authority and the previous ones, whose keys may be missing.
+// LoadAuthority reads the authority and the previous ones, whose keys may be missing. It reads no branch.
 func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Authority, error) {
+	return loadAuthority(cfg, now, keys, nil)
+}
+
+func loadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring, branch *ca.Authority) (*ca.Authority, error) {
 	present, previous, err := cfg.ReadAuthorities()
 	key, unread := keys.Signer(cfg.CA.Key)
 	err = errors.Join(err, unread)
@@ -43,6 +47,7 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 		Previous:    previous,
 		MaxTTL:      time.Duration(cfg.Certificates.MaxLifetime),
 		DefaultTTL:  time.Duration(cfg.Certificates.Lifetime),
+		Branch:      branch,
 		Now:         now,
 	})
 	if err == nil {

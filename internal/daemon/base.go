@@ -11,6 +11,7 @@ import (
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
+	"muster/provisioner/puppet"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 )
@@ -36,6 +37,7 @@ type live struct {
 	conn        atomic.Pointer[nats.Conn]
 	requests    atomic.Pointer[nats.Conn]      // for requests of nodes
 	choria      atomic.Pointer[choria.Gateway] // nil without a gateway
+	puppet      atomic.Pointer[puppet.Server]  // nil without a gateway
 	serving     atomic.Bool
 }
 
@@ -65,10 +67,10 @@ func (b *base) APIURL() string {
 	return url
 }
 
-// CRLs returns the newest CRL of each issuer, the present one's first.
+// CRLs returns the newest CRL of each issuer, the present one's first, that of Puppet's last.
 func (b *base) CRLs() []*trust.CRL {
 	if p := b.live.provisioner.Load(); p != nil {
-		return p.CRLs().All()
+		return p.AllCRLs()
 	}
 	return nil
 }

@@ -89,16 +89,20 @@ func (c *Config) ownRequest() ca.Request {
 
 // BrokerRequest returns the request for a broker's certificate.
 func (c *Config) BrokerRequest(name string) ca.Request {
-	r := ca.Request{
-		Role:     wire.RoleBroker,
-		Name:     name,
-		TTL:      time.Duration(c.Certificates.MaxLifetime),
-		DNSNames: c.Broker.Names,
+	return ca.Request{
+		Role:        wire.RoleBroker,
+		Name:        name,
+		TTL:         time.Duration(c.Certificates.MaxLifetime),
+		DNSNames:    c.Broker.Names,
+		IPAddresses: parseIPs(c.Broker.Addresses),
 	}
-	for _, a := range c.Broker.Addresses {
-		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
+}
+
+func parseIPs(addresses []string) (all []net.IP) {
+	for _, a := range addresses {
+		all = append(all, net.ParseIP(a))
 	}
-	return r
+	return all
 }
 
 func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) error {

@@ -20,6 +20,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/facts"
+	"muster/provisioner/puppet"
 	"muster/provisioner/trust"
 )
 
@@ -75,6 +76,8 @@ type Config struct {
 	Health HealthConfig `yaml:"health"`
 
 	Choria ChoriaConfig `yaml:"choria"`
+
+	Puppet puppet.Settings `yaml:"puppet"`
 
 	Tokens struct {
 		Signers []SignerConfig `yaml:"signers"`
@@ -287,6 +290,7 @@ func (c *Config) Validate() error {
 	v.Each("reserved", c.Reserved, v.Pattern)
 	c.validateWebhooks(v)
 	c.validateChoria(v)
+	c.validatePuppet(v)
 	return v.Err()
 }
 
@@ -347,11 +351,11 @@ func (c *Config) files() []*string {
 	for i := range c.Webhooks {
 		paths = append(paths, &c.Webhooks[i].Secret, &c.Webhooks[i].CA)
 	}
-	return slices.Concat(paths, c.Broker.External.paths(), c.Choria.paths())
+	return slices.Concat(paths, c.Broker.External.paths(), c.Choria.paths(), c.Puppet.Files())
 }
 
 func (c *Config) writtenNames() [][]string {
-	all := [][]string{c.Broker.Names, c.API.Names, c.Reserved}
+	all := [][]string{c.Broker.Names, c.API.Names, c.Puppet.Names, c.Reserved}
 	for i := range c.Tokens.Signers {
 		all = append(all, c.Tokens.Signers[i].Identities)
 	}

@@ -319,6 +319,9 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
+	if err := d.openPuppet(nodes); err != nil {
+		return nil, err
+	}
 	operators, err := d.operators(nodes, register, pages)
 	if err != nil {
 		return nil, err
@@ -326,6 +329,8 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	return map[string]func(context.Context) error{
 		"choria":               d.runChoria,
 		"choria renewals":      d.renewChoria,
+		"puppet":               d.runPuppet,
+		"puppet certificate":   d.parts.puppet.run,
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,

@@ -64,6 +64,10 @@ func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 			within, remedy = max(endsSoon, longest), fmt.Sprintf("certificates that would live longer, up to %s, are "+
 				"cut short: replace the authority with `muster ca roll`", span.Format(longest))
 		}
+		if c.Authority == "puppet" {
+			within, remedy = puppetLifetime, "make another with `muster ca roll` and `muster ca puppet`, and give agents "+
+				"its bundle"
+		}
 		e.add(within, time.Time{}, c.NotAfter,
 			fmt.Sprintf("the %s certificate %q of the %s authority", c.What, c.Name, c.Authority), remedy)
 	}
@@ -128,7 +132,7 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 			if c.What == "root" {
 				root = c.Fingerprint
 			}
-			if c.Authority == "present" || c.What != "issuing" {
+			if c.Authority != "previous" || c.What != "issuing" {
 				continue
 			}
 			if n := live[c.KeyID]; n > 0 {

@@ -22,6 +22,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/choria"
 	"muster/provisioner/helper"
+	"muster/provisioner/puppet"
 	"muster/provisioner/webhook"
 )
 
@@ -45,6 +46,7 @@ type parts struct {
 	sealKeys     []*seal.PrivateKey       // in the order of the configuration
 	webhooks     []webhook.Config
 	choria       *choria.Settings // nil without a gateway
+	puppet       *puppetFiles     // nil without Puppet
 }
 
 func loadParts(cfg Config, opts Options) (*parts, error) {
@@ -61,7 +63,9 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	var err error
 	p.signers, err = loadSigners(cfg, opts)
 	add("tokens", err)
-	p.authority, err = LoadAuthority(cfg, opts.Now, keys)
+	p.puppet, err = cfg.loadPuppet(opts, keys)
+	add("puppet", err)
+	p.authority, err = loadAuthority(cfg, opts.Now, keys, p.puppet.branch())
 	add("ca", err)
 	if p.authority != nil {
 		p.certificate = newOwnCertificate("broker", cfg.ownRequest(), p256, p.authority, opts)
@@ -214,6 +218,9 @@ func newReserved(cfg Config, shown *api, opts Options) (*reserved.Names, error) 
 		r.Add("the broker", reserved.HostOf(broker))
 	}
 	r.Add("this provisioner", cfg.Name)
+	if cfg.Puppet.Enabled() {
+		r.Add("the Puppet gateway", slices.Concat(puppet.Reserved, cfg.Puppet.Names)...)
+	}
 	return r, nil
 }
 

@@ -38,6 +38,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 		{"helper", p.helper != nil, p.helper.Check},
 		{"inputs", st.reports.recorder != nil, never},
 		{"policy", true, func() error { return cmp.Or(p.policy.Refused(), st.alarms.Stands(wire.CodePolicyFailed)) }},
+		{fleet.FeaturePuppetCA, p.puppet.listens(), st.puppetFault},
 		{"sealed", p.opener != nil, never},
 		{"shadow_policy", p.shadow != nil, p.shadow.Refused},
 		{"store", true, alarm(wire.CodeStoreUnavailable)},
@@ -49,6 +50,11 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 			all = append(all, fleet.NewFeature(f.name, f.fault()))
 		} else {
 			all = append(all, fleet.Feature{Name: f.name, State: fleet.FeatureDisabled})
+		}
+	}
+	for i := range all {
+		if all[i].Name == fleet.FeaturePuppetCA {
+			all[i].Settings = st.puppetSettings()
 		}
 	}
 	slices.SortFunc(all, func(a, b fleet.Feature) int { return cmp.Compare(a.Name, b.Name) })

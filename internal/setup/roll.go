@@ -2,6 +2,7 @@ package setup
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -140,10 +141,7 @@ func (r *Rolled) Lines() (string, error) {
 
 func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	keyPath := cmp.Or(r.RootKey, filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile))
-	rootKey, rootPass, err := r.Keys.SignerAndPassphrase(keyPath)
-	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
-		return fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)
-	}
+	rootKey, rootPass, err := readRootKey(&r.Keys, keyPath, r.RootKey == "")
 	if err != nil {
 		return err
 	}
@@ -167,6 +165,14 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 		w.key(issuingKeyFile, next.IssuingKey)
 		return cmp.Or(w.err, giveToOwnerOf(out.before.CA.Key, w.dir))
 	})
+}
+
+func readRootKey(keys *keyfile.Ring, path string, byDefault bool) (crypto.Signer, []byte, error) {
+	key, passphrase, err := keys.SignerAndPassphrase(path)
+	if errors.Is(err, fs.ErrNotExist) && byDefault {
+		err = fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)
+	}
+	return key, passphrase, err
 }
 
 // check verifies that the new authority is readable and succeeds the old one.
@@ -194,5 +200,13 @@ func ReadAuthorities(path string) ([]ca.CertificateInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ca.Describe(present, previous), nil
+	var branches []ca.Previous
+	if cfg.Puppet.Configured() {
+		_, branch, err := cfg.ReadBundle()
+		if err != nil {
+			return nil, err
+		}
+		branches = append(branches, branch)
+	}
+	return ca.Describe(present, previous, branches...), nil
 }

@@ -27,6 +27,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
+	"muster/provisioner/puppet"
 	"muster/provisioner/webhook"
 	"muster/server"
 )
@@ -68,6 +69,9 @@ type Options struct {
 
 	// Sites adds a leaf nats-server for each site; see [Fleet.Site].
 	Sites []string
+
+	// Puppet adds a gateway for Puppet agents; see [Fleet.PuppetURL].
+	Puppet bool
 
 	Journal func(trust.Journal) trust.Journal
 
@@ -124,6 +128,10 @@ func New(t testing.TB, opts Options) *Fleet {
 	if f.cluster != nil {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
+	if opts.Puppet {
+		_, err := (&setup.Puppet{Config: filepath.Join(f.Dir, "provisioner.yaml")}).Make()
+		must(t, err)
+	}
 	f.Write("server.conf", cmp.Or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+
 		"\nregistration_interval = 1s\n"))
 	if opts.Policy != "" {
@@ -170,6 +178,9 @@ func (f *Fleet) Start() {
 			if f.cfg.Broker.Listen != "" {
 				c.Broker.Listen = f.cfg.Broker.Listen
 			}
+			if f.opts.Puppet {
+				c.Puppet = f.puppet()
+			}
 			if f.opts.Edit != nil {
 				f.opts.Edit(c)
 			}
@@ -179,6 +190,9 @@ func (f *Fleet) Start() {
 	if f.url == "" {
 		f.url = f.daemon.BrokerURL()
 		f.cfg.Broker.Listen = strings.TrimPrefix(f.url, "nats://")
+	}
+	if url := f.daemon.PuppetURL(); url != "" {
+		f.cfg.Puppet.Listen = strings.TrimPrefix(url, "https://")
 	}
 }
 
@@ -306,6 +320,21 @@ func (f *Fleet) Allow(patterns ...string) {
 		must(f.t, err)
 	}
 }
+
+// puppet returns the settings of the gateway, with the port that it had before.
+func (f *Fleet) puppet() puppet.Settings {
+	dir := filepath.Join(f.Dir, "puppet-ca")
+	return puppet.Settings{
+		Listen:  cmp.Or(f.cfg.Puppet.Listen, "127.0.0.1:0"),
+		Names:   []string{"puppet.fleet.test", "127.0.0.1"},
+		Bundle:  filepath.Join(dir, "bundle.pem"),
+		Key:     filepath.Join(dir, "key.pem"),
+		RootCRL: filepath.Join(dir, "root-crl.pem"),
+	}
+}
+
+// PuppetURL is the https URL of Puppet agents; it stays the same after a restart.
+func (f *Fleet) PuppetURL() string { return f.daemon.PuppetURL() }
 
 // URL is the broker's URL; it stays the same after a restart.
 func (f *Fleet) URL() string { return f.url }

@@ -142,6 +142,14 @@ func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time
 	authorities := []daemon.PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate, Key: cfg.CA.Key}}
 	authorities = append(authorities, cfg.CA.Previous...)
 	all := c.f.daemon.CRLs()
+	if cfg.Puppet.Configured() {
+		_, branch, err := cfg.ReadBundle()
+		if err != nil || len(all) == 0 {
+			return append(wrong, fmt.Sprintf("no CRL of Puppet's authority: %v", err))
+		}
+		wrong = append(wrong, crlOfWrong(all[len(all)-1], branch.Issuing, revoked, now)...)
+		all = all[:len(all)-1]
+	}
 	for n, p := range authorities {
 		root, err := readCertificate(p.Root)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // CertificateInfo describes one certificate of an authority, for `muster ca show -o json` and /v1/ca.
 type CertificateInfo struct {
-	Authority   string    `json:"authority"` // present or previous; only the present one issues
+	Authority   string    `json:"authority"` // present, previous or puppet; a previous one issues nothing
 	What        string    `json:"what"`      // root, issuing or cross
 	Name        string    `json:"name"`      // common name
 	Issuer      string    `json:"issuer"`    // common name
@@ -18,14 +18,17 @@ type CertificateInfo struct {
 	NotAfter    time.Time `json:"not_after"`
 }
 
-// Certificates describes the certificates of the authority and of the previous ones, as [Describe] does.
+// Certificates describes the certificates of the authority, of the previous ones and of the branch, as [Describe] does.
 func (a *Authority) Certificates() []CertificateInfo {
+	if b := a.cfg.Branch; b != nil {
+		return Describe(a.all[0], a.all[1:], b.all[0])
+	}
 	return Describe(a.all[0], a.all[1:])
 }
 
-// Describe describes the certificates of the present authority, and then those of the previous ones. They are not
-// checked.
-func Describe(present Previous, previous []Previous) (all []CertificateInfo) {
+// Describe describes the certificates of the present authority, then those of the previous ones and of the branch. They
+// are not checked.
+func Describe(present Previous, previous []Previous, branch ...Previous) (all []CertificateInfo) {
 	of := "present"
 	add := func(what string, certificates ...*x509.Certificate) {
 		for _, c := range certificates {
@@ -46,6 +49,11 @@ func Describe(present Previous, previous []Previous) (all []CertificateInfo) {
 		add("issuing", p.Issuing)
 		add("cross", p.Cross...)
 		of = "previous"
+	}
+	of = "puppet"
+	for _, p := range branch {
+		add("root", p.Root)
+		add("issuing", p.Issuing)
 	}
 	return all
 }

@@ -65,7 +65,7 @@ func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	all := s.cfg.Provisioner.CRLs().All()
+	all := s.cfg.Provisioner.AllCRLs()
 	if len(all) == 0 {
 		return nil, errNoCRL
 	}

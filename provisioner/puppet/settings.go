@@ -9,6 +9,9 @@ import (
 	"muster/internal/wire"
 )
 
+// Reserved are names that no node of this gateway can have: they mean something else in paths, or to agents.
+var Reserved = []string{"puppet", "ca", "autosign", "validate"}
+
 // Settings is `puppet:` in provisioner.yaml, as `muster ca puppet` prints it.
 type Settings struct {
 	// Empty: no gateway, but its authority is trusted.

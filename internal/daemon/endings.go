@@ -65,8 +65,8 @@ func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 				"cut short: replace the authority with `muster ca roll`", span.Format(longest))
 		}
 		if c.Authority == "puppet" {
-			within, remedy = puppetLifetime, "make another with `muster ca roll` and `muster ca puppet`, and give agents "+
-				"its bundle"
+			within, remedy = puppetLifetime, "make another with `muster ca roll` and `muster ca puppet`, and give "+
+				"agents its bundle"
 		}
 		e.add(within, time.Time{}, c.NotAfter,
 			fmt.Sprintf("the %s certificate %q of the %s authority", c.What, c.Name, c.Authority), remedy)

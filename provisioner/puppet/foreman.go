@@ -96,7 +96,8 @@ func (s *Server) refuseForeman(w http.ResponseWriter, r *http.Request, err error
 			"a certificate that is trusted", strings.TrimPrefix(r.URL.Path, foremanBase))
 	}
 	// At debug level: strangers cause these. The login reports its refusals.
-	s.cfg.Log.DebugContext(r.Context(), "Foreman's request refused", "source", r.RemoteAddr, "status", status, "err", err)
+	s.cfg.Log.DebugContext(r.Context(), "Foreman's request refused", "source", r.RemoteAddr, "status", status, "err",
+		err)
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, said)
 }
@@ -249,7 +250,8 @@ func (f *foreman) entries() error {
 	if err != nil {
 		return err
 	}
-	return f.json(slices.DeleteFunc(append([]wire.Identity{}, ids...), func(id wire.Identity) bool { return !f.may(id) }))
+	ids = append([]wire.Identity{}, ids...) // an empty list is no null
+	return f.json(slices.DeleteFunc(ids, func(id wire.Identity) bool { return !f.may(id) }))
 }
 
 // A foremanCertificate is a certificate, or a request without dates and serial.
@@ -275,7 +277,13 @@ func (f *foreman) list() error {
 	sum := sha256.Sum256(authority.Raw)
 	all := make(map[string]foremanCertificate, len(statuses)+1)
 	begins, ends := authority.NotBefore.UTC().Format(puppetTime), authority.NotAfter.UTC().Format(puppetTime)
-	all[authority.Subject.CommonName] = foremanCertificate{"valid", colons(sum[:]), authority.SerialNumber, &begins, &ends}
+	all[authority.Subject.CommonName] = foremanCertificate{
+		State:       "valid",
+		Fingerprint: colons(sum[:]),
+		Serial:      authority.SerialNumber,
+		NotBefore:   &begins,
+		NotAfter:    &ends,
+	}
 	for i := range statuses {
 		c := &statuses[i]
 		if !f.may(wire.Identity(c.Name)) {

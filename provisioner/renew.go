@@ -64,7 +64,7 @@ func (p *Provisioner) RenewOver(
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
-	if written || !e.keeps() {
+	if !e.keeps() { // the confirmation of another configuration is an event
 		a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	}
 	return enrolled, nil

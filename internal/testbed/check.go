@@ -49,7 +49,9 @@ func (f *Fleet) Check() {
 		f.Eventually("every stream has a leader", f.allLed)
 	}
 	// Include former authorities: their certificates are in the history.
-	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
+	for pattern, pool := range map[string]*x509.CertPool{
+		"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between, "puppet-ca*/bundle.pem": c.between,
+	} {
 		for _, path := range c.files(pattern) {
 			if cert, err := readCertificate(path); err != nil {
 				c.bad("%v", err)

@@ -1,0 +1,501 @@
+package puppet_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner/events"
+	"muster/provisioner/fleet"
+)
+
+const (
+	web1 = "web1.example.net"
+	web2 = "web2.example.net"
+
+	jsonType = "application/json"
+	richType = "application/vnd.puppet.rich+json"
+)
+
+// admitAll is a policy that admits each node, and configures it by its facts.
+const admitAll = `package muster.enroll
+
+default allow := true
+
+configuration := {"role": object.get(input.facts, "role", "none"), "secret_setting": "` + testbed.Setting + `"}
+`
+
+// runFleet starts a provisioner for Puppet agents whose policy admits all.
+func runFleet(t *testing.T, policy string) *testbed.Fleet {
+	t.Helper()
+	return testbed.New(t, testbed.Options{Puppet: true, Policy: policy})
+}
+
+// A runner plays an agent that has a certificate.
+type runner struct {
+	t      *testing.T
+	f      *testbed.Fleet
+	name   string
+	client *http.Client
+}
+
+// bootstrap enrolls a node as an agent does.
+func bootstrap(t *testing.T, f *testbed.Fleet, name string) *runner {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &runner{t: t, f: f, name: name}
+	a.use(nil)
+	a.want(http.StatusOK, http.MethodPut, "/puppet-ca/v1/certificate_request/"+name,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})), "text/plain")
+	block, _ := pem.Decode(a.want(http.StatusOK, http.MethodGet, "/puppet-ca/v1/certificate/"+name, "", "text/plain"))
+	if block == nil {
+		t.Fatal("no certificate")
+	}
+	bundle, chain := a.want(http.StatusOK, http.MethodGet, "/puppet-ca/v1/certificate/ca", "", "text/plain"),
+		[][]byte{block.Bytes}
+	for issuing, rest := pem.Decode(bundle); issuing != nil; issuing, rest = pem.Decode(rest) {
+		chain = append(chain, issuing.Bytes)
+	}
+	a.use(&tls.Certificate{Certificate: chain, PrivateKey: key})
+	return a
+}
+
+// use makes the runner's connections with a certificate, or none.
+func (a *runner) use(c *tls.Certificate) {
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	if c != nil {
+		cfg.Certificates = []tls.Certificate{*c}
+	}
+	transport := &http.Transport{TLSClientConfig: cfg, DisableCompression: true}
+	a.t.Cleanup(transport.CloseIdleConnections)
+	a.client = &http.Client{Transport: transport}
+}
+
+// ask sends a request for a path as it is, with an Accept header.
+func (a *runner) ask(method, path, body, accept string, header ...string) (*http.Response, []byte) {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.f.Context(), method, a.f.PuppetURL(), strings.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	at, query, _ := strings.Cut(path, "?")
+	r.URL.Opaque, r.URL.RawQuery = "//"+r.URL.Host+at, query
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	r.Header.Set("X-Puppet-Version", "8.11.0")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := a.client.Do(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return answer, b
+}
+
+// want is ask with the wanted status.
+func (a *runner) want(status int, method, path, body, accept string, header ...string) []byte {
+	a.t.Helper()
+	answer, b := a.ask(method, path, body, accept, header...)
+	if answer.StatusCode != status {
+		a.t.Fatalf("%s %s: %s, want %d: %s (%s)", method, path, answer.Status, status, b, a.f.Cause(a.name))
+	}
+	return b
+}
+
+// form is the body of a catalog request with facts, which are encoded twice.
+func form(name string, facts any) string {
+	document, _ := json.Marshal(map[string]any{"name": name, "values": facts,
+		"timestamp": "2026-11-29T01:11:20.222457424+00:00", "expiration": "2026-11-29T01:41:20.222710981+00:00"})
+	encoded := strings.ReplaceAll(url.QueryEscape(string(document)), "+", "%20")
+	return url.Values{
+		"facts_format": {jsonType}, "facts": {encoded}, "environment": {"production"},
+		"configured_environment": {"production"}, "check_environment": {"true"},
+		"transaction_uuid": {"809578bf-5747-4626-b77e-d2d56c8bc5eb"}, "job_uuid": {""}, "static_catalog": {"true"},
+		"checksum_type": {"sha256.sha384.sha512.sha224.md5"},
+	}.Encode()
+}
+
+type catalogDocument struct {
+	Name, Version, Environment string
+	Format                     int `json:"catalog_format"`
+	Resources                  []struct {
+		Type, Title, Kind string
+		Parameters        map[string]any
+		Sensitive         []string `json:"sensitive_parameters"`
+	}
+	Edges []map[string]string
+}
+
+// catalog asks for the catalog of a run with facts.
+func (a *runner) catalog(facts any) *catalogDocument {
+	a.t.Helper()
+	b := a.want(http.StatusOK, http.MethodPost, "/puppet/v3/catalog/"+a.name+"?environment=production",
+		form(a.name, facts), richType+", "+jsonType)
+	c := new(catalogDocument)
+	if err := json.Unmarshal(b, c); err != nil {
+		a.t.Fatal(err)
+	}
+	return c
+}
+
+// report sends the report of a run with errors.
+func (a *runner) report(status string, errors ...string) {
+	a.t.Helper()
+	logs := []map[string]any{{"level": "notice", "message": "Applied catalog in 0.03 seconds", "file": nil}}
+	for _, e := range errors {
+		logs = append(logs, map[string]any{"level": "err", "message": e, "source": "Puppet", "line": nil})
+	}
+	b, _ := json.Marshal(map[string]any{
+		"host": a.name, "time": "2026-11-30T08:55:52.109717475+00:00", "configuration_version": nil,
+		"report_format": 12, "puppet_version": "8.11.0", "status": status, "environment": "production", "noop": false,
+		"logs": logs, "metrics": map[string]any{"resources": map[string]any{"name": "resources",
+			"values": [][]any{{"total", "Total", 9}, {"skipped", "Skipped", 1}, {"failed", "Failed", len(errors)},
+				{"changed", "Changed", 2}, {"out_of_sync", "Out of sync", 3}}},
+			"time": map[string]any{"values": [][]any{{"total", "Total", 0.0678792}}}},
+		"resource_statuses": map[string]any{"File[/x]": map[string]any{"events": []any{}}},
+	})
+	if got := a.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+a.name+"?environment=production", string(b),
+		jsonType); string(got) != "[]" {
+		a.t.Errorf("answer to the report: %s", got)
+	}
+}
+
+// lastRun waits until the run that is kept of a node is as wanted.
+func lastRun(f *testbed.Fleet, name, what string, good func(*fleet.Run) bool) (run *fleet.Run) {
+	f.Eventually("the last run of "+name+": "+what, func() bool {
+		var err error
+		run, err = f.Daemon().Store().LastRun(f.Context(), wire.Identity(name))
+		return err == nil && run != nil && good(run)
+	})
+	return run
+}
+
+func TestARunGetsTheConfigurationOfItsNode(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, admitAll)
+	a := bootstrap(t, f, web1)
+
+	for path, want := range map[string]string{
+		"node/" + web1 + "?environment=staging&configured_environment=staging": `{"environment":"staging","name":"` +
+			web1 + `"}`,
+		"file_metadatas/plugins?recurse=false&links=manage&environment=production": `[{"checksum":{"type":"ctime",` +
+			`"value":"{ctime}2026-01-01 00:00:00 +0000"},"destination":null,"group":0,"links":"manage","mode":493,` +
+			`"owner":0,"path":"/etc/puppetlabs/code/empty","relative_path":".","type":"directory"}]`,
+		"file_metadatas/pluginfacts?recurse=true&links=follow&environment=production": `[{"checksum":{"type":"ctime",` +
+			`"value":"{ctime}2026-01-01 00:00:00 +0000"},"destination":null,"group":0,"links":"follow","mode":493,` +
+			`"owner":0,"path":"/etc/puppetlabs/code/empty","relative_path":".","type":"directory"}]`,
+	} {
+		answer, b := a.ask(http.MethodGet, "/puppet/v3/"+path, "", jsonType+", text/pson")
+		var got, wanted any
+		if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != jsonType ||
+			json.Unmarshal(b, &got) != nil || json.Unmarshal([]byte(want), &wanted) != nil ||
+			fmt.Sprint(got) != fmt.Sprint(wanted) {
+			t.Errorf("%s: %s, %s %s, want %s", path, answer.Status, answer.Header.Get("Content-Type"), b, want)
+		}
+	}
+	before := f.Revisions(web1)
+	c := a.catalog(map[string]any{"role": "a+b %41 &é", "os": map[string]any{"name": "Debian"}})
+	if c.Name != web1 || c.Environment != "production" || c.Format != 2 || len(c.Resources) != 2 || len(c.Edges) != 1 ||
+		c.Resources[0].Title != "/etc/muster" || c.Resources[1].Title != "/etc/muster/server.conf" ||
+		c.Edges[0]["source"] != "File[/etc/muster]" || c.Edges[0]["target"] != "File[/etc/muster/server.conf]" {
+		t.Fatalf("catalog %+v", c)
+	}
+	for _, r := range c.Resources {
+		if r.Type != "File" || r.Kind != "compilable_type" {
+			t.Errorf("resource %+v", r)
+		}
+	}
+	file := c.Resources[1]
+	content, _ := file.Parameters["content"].(string)
+	sum := sha256.Sum256([]byte(content))
+	if !strings.Contains(content, "role = a+b %41 &é\n") || !strings.Contains(content, testbed.Setting) ||
+		file.Parameters["checksum_value"] != hex.EncodeToString(sum[:]) || file.Parameters["checksum"] != "sha256" ||
+		file.Parameters["mode"] != "0640" || file.Parameters["owner"] != "root" ||
+		!slices.Equal(file.Sensitive, []string{"content"}) {
+		t.Errorf("resource %+v", file)
+	}
+	record := f.Record(web1)
+	if got := fmt.Sprint(record.Facts); !strings.Contains(got, "Debian") {
+		t.Errorf("facts on record: %s", got)
+	}
+	if again := a.catalog(map[string]any{"role": "a+b %41 &é", "os": map[string]any{"name": "Debian"}}); again.Version !=
+		c.Version || again.Resources[1].Parameters["content"] != content {
+		t.Errorf("catalog of the same facts: %s, want %s", again.Version, c.Version)
+	}
+	if other := a.catalog(map[string]any{"role": "db"}); other.Version == c.Version {
+		t.Errorf("catalog of another configuration: version %s", other.Version)
+	}
+	if n := f.Revisions(web1); n <= before || n > before+6 {
+		t.Errorf("%d revisions of the record, after %d", n, before)
+	}
+	if got := f.Record(web1); got.Current == nil || got.Current.Serial != record.Live(f.Clock.Now())[0] {
+		t.Errorf("record: %+v", got)
+	}
+	f.Check()
+}
+
+func TestAConfigurationOfPuppetsOwnFile(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, `package muster.enroll
+
+default allow := true
+
+configuration := {"puppet.file": "/etc/app/app.conf", "a": "b"} if input.facts.file == "good"
+
+configuration := {"puppet.file": "../app.conf", "a": "b"} if input.facts.file == "bad"
+
+configuration := {} if not input.facts.file
+`)
+	a := bootstrap(t, f, web1)
+	if c := a.catalog(map[string]any{}); len(c.Resources) != 0 || c.Environment != "production" {
+		t.Errorf("catalog without a configuration: %+v", c)
+	}
+	c := a.catalog(map[string]any{"file": "good"})
+	if len(c.Resources) != 1 || c.Resources[0].Title != "/etc/app/app.conf" ||
+		strings.Contains(fmt.Sprint(c.Resources[0].Parameters["content"]), "puppet.file") {
+		t.Errorf("catalog %+v", c)
+	}
+	b := a.want(http.StatusServiceUnavailable, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
+		form(web1, map[string]any{"file": "bad"}), jsonType)
+	if !strings.Contains(string(b), `"message":"configuration_failed: `) {
+		t.Errorf("a file that Puppet cannot write: %s", b)
+	}
+	f.Check()
+}
+
+func TestARunIsOfItsOwnNode(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, admitAll)
+	a, _ := bootstrap(t, f, web1), bootstrap(t, f, web2)
+	nobody := &runner{t: t, f: f, name: web1}
+	nobody.use(nil)
+	const v3, in = "/puppet/v3/", "?environment=production"
+	good := form(web1, map[string]any{"role": "x"})
+	for _, c := range []struct{ method, path, body string }{
+		{http.MethodGet, v3 + "node/" + web1 + in, ""},
+		{http.MethodPost, v3 + "catalog/" + web1 + in, good},
+		{http.MethodPut, v3 + "facts/" + web1 + in, `{"name":"` + web1 + `","values":{}}`},
+		{http.MethodPut, v3 + "report/" + web1 + in, `{}`},
+		{http.MethodGet, v3 + "file_metadatas/plugins" + in, ""},
+		{http.MethodGet, v3 + "file_content/plugins/x" + in, ""},
+	} {
+		answer, b := nobody.ask(c.method, c.path, c.body, jsonType, "X-Client-Verify", "SUCCESS", "X-Client-DN",
+			"CN="+web1)
+		path, _, _ := strings.Cut(c.path, "?")
+		want := fmt.Sprintf("Forbidden request: %s (method :%s). Please see the server logs for details.", path,
+			strings.ToLower(c.method))
+		if answer.StatusCode != http.StatusForbidden || string(b) != want ||
+			!strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("without a certificate, %s %s: %s, %s", c.method, c.path, answer.Status, b)
+		}
+		for _, name := range []string{web2, strings.ToUpper(web1), web1 + ".", web1 + "%00", "..%2f" + web1, web1 + "/",
+			"%20" + web1, web1 + "%2f..%2f" + web2} {
+			if !strings.Contains(c.path, web1) {
+				continue
+			}
+			a.want(http.StatusForbidden, c.method, strings.Replace(c.path, web1, name, 1),
+				strings.ReplaceAll(c.body, web1, web2), jsonType)
+		}
+	}
+	a.want(http.StatusOK, http.MethodGet, v3+"node/web1%2eexample.net"+in, "", jsonType)
+	for _, path := range []string{"../node/" + web1, "environments", "catalog", "v4/catalog", "resource_types/x",
+		"file_metadatas", "file_content/"} {
+		a.want(http.StatusForbidden, http.MethodGet, v3+path+in, "", jsonType)
+	}
+	a.want(http.StatusForbidden, http.MethodPost, "/puppet/v4/catalog", "{}", jsonType)
+	for _, path := range []string{"modules/m/f", "..%2f..%2fetc/passwd", "../../etc/passwd", "plugins/../../etc/passwd",
+		"plugins/..%2f..%2f..%2fetc%2fshadow", "pluginfacts//etc/shadow", "puppet-ca/key.pem", "plugins%00"} {
+		for _, call := range []string{"file_content/", "file_metadata/", "file_metadatas/", "static_file_content/",
+			"file_bucket_file/sha256/"} {
+			b := a.want(http.StatusNotFound, http.MethodGet, v3+call+path+in, "", "*/*")
+			if !strings.Contains(string(b), `"issue_kind":"RESOURCE_NOT_FOUND"`) {
+				t.Errorf("%s%s: %s", call, path, b)
+			}
+		}
+	}
+	a.want(http.StatusNotFound, http.MethodHead, v3+"file_bucket_file/sha256/abc//etc/motd"+in, "",
+		"application/octet-stream")
+	// The facts and the report are of the node, too.
+	for _, c := range []struct{ method, path, body, says string }{
+		{http.MethodPost, "catalog/", form(web2, map[string]any{}), "the facts are of"},
+		{http.MethodPost, "catalog/", "facts=%25zz", "encoded twice"},
+		{http.MethodPost, "catalog/", "facts_format=pson&facts=x", "want application/json"},
+		{http.MethodPost, "catalog/", "facts=" + url.QueryEscape(`{"name":"`+web1+`","values":[1]}`), "not an object"},
+		{http.MethodPost, "catalog/", "facts=" + url.QueryEscape(`{"name":"`+web1+`","values":{"a":1,"a":2}}`), "facts: "},
+		{http.MethodPut, "facts/", "x", "facts: "},
+		{http.MethodPut, "report/", `{"host":"` + web2 + `","status":"changed"}`, "the report is of"},
+		{http.MethodPut, "report/", `{"host":"` + web1 + `","status":"fine"}`, "status"},
+		{http.MethodPut, "report/", `{"host":`, "report: "},
+	} {
+		b := a.want(http.StatusBadRequest, c.method, v3+c.path+web1+in, c.body, jsonType)
+		if !strings.Contains(string(b), c.says) || !strings.Contains(string(b), `"issue_kind":"RUNTIME_ERROR"`) {
+			t.Errorf("%s of %.80s: %s, want %q", c.path, c.body, b, c.says)
+		}
+	}
+	f.Check()
+}
+
+func TestDocumentsAreOfATypeThatTheAgentAccepts(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, admitAll)
+	a := bootstrap(t, f, web1)
+	catalog, node := "/puppet/v3/catalog/"+web1+"?environment=production", "/puppet/v3/node/"+web1
+	body := form(web1, map[string]any{"role": strings.Repeat("x", 20000)})
+	for _, c := range []struct{ method, path, body, accept, want string }{
+		{http.MethodPost, catalog, body, richType + ", " + jsonType + ", text/pson", richType},
+		{http.MethodPost, catalog, body, jsonType + ";q=0.9", jsonType},
+		{http.MethodPost, catalog, body, "", richType},
+		{http.MethodPost, catalog, body, "text/pson", ""},
+		{http.MethodPost, catalog, body, "text/plain, text/yaml", ""},
+		{http.MethodGet, node + "?environment=e_1", "", "text/pson", ""},
+		{http.MethodGet, node + "?environment=e_1", "", "*/*", jsonType},
+		{http.MethodGet, node + "?environment=", "", jsonType, jsonType},
+	} {
+		answer, b := a.ask(c.method, c.path, c.body, c.accept)
+		if c.want == "" {
+			if answer.StatusCode != http.StatusNotAcceptable || !strings.Contains(string(b), "UNSUPPORTED_FORMAT") {
+				t.Errorf("Accept %q: %s, %s", c.accept, answer.Status, b)
+			}
+		} else if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != c.want {
+			t.Errorf("Accept %q: %s, %s", c.accept, answer.Status, answer.Header.Get("Content-Type"))
+		}
+	}
+	answer, b := a.ask(http.MethodPost, catalog, body, jsonType, "Accept-Encoding", "gzip;q=1.0,deflate;q=0.6")
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil || answer.Header.Get("Content-Encoding") != "gzip" || len(b) > 5000 {
+		t.Fatalf("a large catalog: %d bytes, %s: %v", len(b), answer.Header, err)
+	}
+	if plain, err := io.ReadAll(z); err != nil || !json.Valid(plain) {
+		t.Errorf("a compressed catalog: %v", err)
+	}
+	for query, says := range map[string]string{
+		"":                        "An environment parameter must be specified",
+		"?environment=..%2f..%2f": "The environment must be purely alphanumeric, not '../../'",
+	} {
+		if b := a.want(http.StatusBadRequest, http.MethodGet, node+query, "", jsonType); string(b) != says {
+			t.Errorf("query %q: %s, want %s", query, b, says)
+		}
+	}
+	f.Check()
+}
+
+func TestTheLastRunIsKept(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, admitAll)
+	a := bootstrap(t, f, web1)
+	a.report("changed")
+	lastRun(f, web1, "changed", func(r *fleet.Run) bool {
+		return r.Status == "changed" && r.Resources == fleet.RunCounts{Total: 9, Changed: 2, Skipped: 1, OutOfSync: 3} &&
+			r.Since.IsZero() && r.Agent == "8.11.0" && r.Environment == "production" && len(r.Errors) == 0
+	})
+	many := []string{"Could not set 'file' on ensure:\n no space", strings.Repeat("é", 1000)}
+	for i := range 20 {
+		many = append(many, fmt.Sprint("error ", i))
+	}
+	a.report(fleet.RunFailed, many...)
+	first := lastRun(f, web1, "failed", func(r *fleet.Run) bool { return r.Status == fleet.RunFailed })
+	if len(first.Errors) != 5 || first.Errors[0] != "Could not set 'file' on ensure: no space" ||
+		len(first.Errors[1]) > 300 || first.LeftOut != 17 || first.Since != first.At || first.Resources.Failed != 22 {
+		t.Errorf("run %+v", first)
+	}
+	f.Clock.Advance(time.Hour)
+	a.report(fleet.RunFailed)
+	lastRun(f, web1, "failed again", func(r *fleet.Run) bool { return r.At.After(first.At) && r.Since.Equal(first.Since) })
+	a.report("unchanged")
+	lastRun(f, web1, "unchanged", func(r *fleet.Run) bool { return r.Status == "unchanged" && r.Since.IsZero() })
+	a.report("unchanged")
+	var got []string
+	for _, e := range f.Events() {
+		if e.Node == web1 && (e.Type == events.RunFailed || e.Type == events.RunRecovered) {
+			got = append(got, strings.TrimPrefix(string(e.Type), "io.muster.run.")+": "+e.Cause)
+		}
+	}
+	if want := []string{"failed: " + first.Errors[0], "failed: the report has no error", "recovered: "}; !slices.Equal(
+		got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	f.Check()
+}
+
+func TestBodiesOfARunAreBounded(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, admitAll)
+	a := bootstrap(t, f, web1)
+	const in = "?environment=production"
+	report := func(size int) string {
+		return `{"host":"` + web1 + `","status":"unchanged","resource_statuses":{"x":"` + strings.Repeat("x", size) + `"}}`
+	}
+	a.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+web1+in, report(135000), jsonType)
+	a.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+web1+in, report(4<<20-200), jsonType)
+	a.want(http.StatusRequestEntityTooLarge, http.MethodPut, "/puppet/v3/report/"+web1+in, report(4<<20), jsonType)
+	a.want(http.StatusRequestEntityTooLarge, http.MethodPost, "/puppet/v3/catalog/"+web1+in,
+		form(web1, map[string]any{"x": strings.Repeat("x", 2<<20)}), jsonType)
+	a.want(http.StatusRequestEntityTooLarge, http.MethodGet, "/puppet/v3/node/"+web1+in, "x", jsonType)
+
+	// Facts that are too large leave those on record.
+	a.catalog(map[string]any{"role": "db", "os": map[string]any{"name": "Debian"}})
+	a.catalog(map[string]any{"role": "db", "x": strings.Repeat("x", wire.MaxFactsBytes)})
+	if got := fmt.Sprint(f.Record(web1).Facts); !strings.Contains(got, "Debian") {
+		t.Errorf("facts on record: %s", got)
+	}
+	a.want(http.StatusOK, http.MethodPut, "/puppet/v3/facts/"+web1+in,
+		`{"name":"`+web1+`","values":{"os":{"name":"Other"}}}`, jsonType)
+	if got := fmt.Sprint(f.Record(web1).Facts); !strings.Contains(got, "Other") {
+		t.Errorf("facts on record after their upload: %s", got)
+	}
+	f.Check()
+}
+
+func TestARefusedRunSaysWhy(t *testing.T) {
+	t.Parallel()
+	f := runFleet(t, `package muster.enroll
+
+default allow := true
+
+deny contains "secret reason" if input.facts.role == "bad"
+`)
+	a := bootstrap(t, f, web1)
+	b := a.want(http.StatusForbidden, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
+		form(web1, map[string]any{"role": "bad"}), jsonType)
+	if !strings.Contains(string(b), `"message":"denied: `) || strings.Contains(string(b), "secret reason") {
+		t.Errorf("answer to a denied run: %s", b)
+	}
+	f.Revoke(web1)
+	a.want(http.StatusForbidden, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
+		form(web1, map[string]any{}), jsonType)
+	f.Check()
+}

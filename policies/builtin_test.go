@@ -41,6 +41,14 @@ func TestBuiltinDecisions(t *testing.T) {
 		"stranger": {func(*policies.Input) {}, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
 		"on the allow-list": {func(in *policies.Input) { in.Allow = &policies.AllowEntry{Pattern: "web*.example.net"} },
 			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"without a token": {func(in *policies.Input) { in.Proof = policies.ProofNone },
+			verdicts{policies.VerdictApproval, policies.VerdictApproval}},
+		"on the allow-list, without a token": {func(in *policies.Input) {
+			in.Proof, in.Allow = policies.ProofNone, &policies.AllowEntry{Pattern: "web*.example.net"}
+		}, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"granted, without a token": {func(in *policies.Input) {
+			in.Proof, in.Node.Reason = policies.ProofNone, "grant"
+		}, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"token for names": {func(in *policies.Input) { in.Token.Identities = []string{"web*.example.net"} },
 			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"token for every name": {func(in *policies.Input) { in.Token.Identities = []string{"*"} },
@@ -105,8 +113,8 @@ func TestBuiltinDecisions(t *testing.T) {
 				t.Errorf("verdicts = %+v (%q, %q), want %+v", got, a.Why(), b.Why(), tt.want)
 			}
 			for _, d := range []*policies.Decision{a, b} {
-				if d.Certificate.TTL != 720*time.Hour || d.Configuration != nil {
-					t.Errorf("certificate %+v, configuration %v, want 720h and none", d.Certificate, d.Configuration)
+				if d.Certificate.TTL != 0 || d.Configuration != nil {
+					t.Errorf("certificate %+v, configuration %v, want neither", d.Certificate, d.Configuration)
 				}
 				if v := d.Verdict(); v != policies.VerdictAllow && len(d.Why()) == 0 {
 					t.Errorf("verdict %s without a reason", v)

@@ -54,6 +54,14 @@ func TestDecide(t *testing.T) {
 			},
 			policies.VerdictAllow,
 		},
+		"extensions of Puppet": {
+			"allow := input.proof == \"token\"\n" +
+				"certificate := {\"extensions\": {\"pp_role\": input.csr.extensions.pp_role}}",
+			policies.Decision{
+				Allow:       true,
+				Certificate: policies.Certificate{Extensions: map[string]string{"pp_role": "web"}},
+			}, policies.VerdictAllow,
+		},
 		"configuration": {
 			"allow := true\nconfiguration := {\"identity\": input.identity, \"empty\": \"\"}",
 			policies.Decision{
@@ -124,6 +132,8 @@ func TestDecideFailsClosed(t *testing.T) {
 		"lifetime of a day too many":    "allow := true\ncertificate := {\"ttl\": \"36501d\"}",
 		"lifetime no duration":          "allow := true\ncertificate := {\"ttl\": \"soon\"}",
 		"names of certificate a string": "allow := true\ncertificate := {\"dns_names\": \"a.example.net\"}",
+		"extensions of numbers":         "allow := true\ncertificate := {\"extensions\": {\"pp_role\": 1}}",
+		"extensions a set":              "allow := true\ncertificate := {\"extensions\": {\"pp_role\"}}",
 		"server_auth a string":          "allow := true\ncertificate := {\"server_auth\": \"yes\"}",
 		"configuration an array":        "allow := true\nconfiguration := input.facts.list",
 		"configuration with a number":   "allow := true\nconfiguration := {\"registerinterval\": 300}",

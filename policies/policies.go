@@ -129,6 +129,7 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
 	d.Digest = p.digest
+	d.hide(in.CSR.Challenge)
 	return d, nil
 }
 

@@ -44,11 +44,13 @@ func module(rules string) fstest.MapFS {
 func stranger() *policies.Input {
 	return &policies.Input{
 		Identity: "web1.example.net",
+		Proof:    policies.ProofToken,
 		Token:    policies.Token{ID: "t1", Signer: "ops", Org: "choria"},
-		CSR:      policies.CSR{CommonName: "web1.example.net", DNSNames: []string{"web1.example.net"}},
-		Facts:    []byte(`{"role": "web", "number": 1, "list": []}`),
-		Node:     policies.Node{State: "none", Reason: "new"},
-		Time:     noon,
+		CSR: policies.CSR{CommonName: "web1.example.net", DNSNames: []string{"web1.example.net"},
+			Extensions: map[string]string{"pp_role": "web"}},
+		Facts: []byte(`{"role": "web", "number": 1, "list": []}`),
+		Node:  policies.Node{State: "none", Reason: "new"},
+		Time:  noon,
 	}
 }
 

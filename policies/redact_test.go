@@ -80,3 +80,33 @@ func TestSecretNamesAreRedacted(t *testing.T) {
 		}
 	}
 }
+
+// TestTheChallengeIsShownToThePolicyAlone: a policy may compare it, and may by mistake quote it.
+func TestTheChallengeIsShownToThePolicyAlone(t *testing.T) {
+	t.Parallel()
+	const challenge = "correct horse"
+	e := load(t, "default allow := false\nallow if input.csr.challenge == \"other\"\n"+
+		"deny contains sprintf(\"%s is wrong\", [input.csr.challenge]) if input.csr.challenge != \"\"\n"+
+		"reasons contains input.csr.challenge")
+	in := stranger()
+	in.CSR.Challenge = challenge
+	in.CSR.Extensions = map[string]string{"pp_role": "web", "pp_preshared_key": challenge}
+	d, err := e.Decide(t.Context(), in)
+	if err != nil || len(d.Deny) != 1 || len(d.Reasons) != 1 {
+		t.Fatalf("Decide = %+v, %v, want a denial", d, err)
+	}
+	line, err := wire.AppendJSON(nil, policies.NewRecording(in, d, nil, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(line) + strings.Join(append(d.Deny, d.Reasons...), ""); strings.Contains(text, challenge) ||
+		!strings.Contains(text, `"pp_role":"web"`) {
+		t.Errorf("recorded %s, reasons %q %q, want them without the challenge", line, d.Deny, d.Reasons)
+	}
+	if in.CSR.Challenge != challenge || in.CSR.Extensions["pp_preshared_key"] != challenge {
+		t.Errorf("the recording changed the input: %+v", in.CSR)
+	}
+	if back, err := policies.ParseRecording(line); err != nil || !back.Redacted {
+		t.Errorf("ParseRecording = %+v, %v, want it marked", back, err)
+	}
+}

@@ -15,7 +15,7 @@ const Redacted = "(secret)"
 // secretWords are parts of the names of secrets, as Choria, Puppet and cloud providers use them. Case, "_", "-", "."
 // and blanks are ignored.
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey",
-	"psk"}
+	"psk", "presharedkey"}
 
 // lower is the bit that makes an ASCII letter lowercase.
 const lower = 'a' - 'A'
@@ -23,7 +23,7 @@ const lower = 'a' - 'A'
 // secretMarks are texts by first byte with [lower] set. Every document with a secret contains one; a document without
 // them is not decoded.
 var secretMarks = [256][]string{
-	'p':          {"pass", "private", "psk"},
+	'p':          {"pass", "private", "psk", "pre"},
 	's':          {"secret"},
 	't':          {"token"},
 	'c':          {"credential"},
@@ -93,6 +93,18 @@ func withoutSecrets(in *Input) (out *Input, found bool) {
 		}
 	}
 	return out, found
+}
+
+// hide redacts a secret, which may be empty, in the reasons.
+func (d *Decision) hide(secret string) {
+	if secret == "" {
+		return
+	}
+	for _, list := range [][]string{d.Deny, d.Reasons} {
+		for i := range list {
+			list[i] = strings.ReplaceAll(list[i], secret, Redacted)
+		}
+	}
 }
 
 // redactJSON reports whether the document had a secret.

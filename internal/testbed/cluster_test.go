@@ -20,6 +20,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/broker"
+	"muster/provisioner/operate"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 )
@@ -70,8 +71,8 @@ func TestAClusterEnrolls(t *testing.T) {
 	}
 	for _, name := range []string{"second.fleet.test", "console.fleet.test"} {
 		f.Eventually("the other provisioner's "+name+" is reserved", func() bool {
-			_, err := f.Daemon().Orders().AllowList.Add(f.Context(), name, 0, false,
-				trust.Cause{By: "test", Why: "a node like any other"})
+			_, err := f.Daemon().Orders().AllowList.Add(f.Context(),
+				operate.AllowOrder{Pattern: name}, trust.Cause{By: "test", Why: "a node like any other"})
 			return err != nil && strings.Contains(err.Error(), "another provisioner")
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 	"muster/provisioner/store"
 )
 
@@ -34,8 +35,8 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 		nodes = append(nodes, n)
 		if i < 10 {
 			f.Revoke(n.Identity)
-			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), fmt.Sprintf("db%d*", i), 0, false,
-				testbed.Operator()); err != nil {
+			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(),
+				operate.AllowOrder{Pattern: fmt.Sprintf("db%d*", i)}, testbed.Operator()); err != nil {
 				t.Fatal(err)
 			}
 		}

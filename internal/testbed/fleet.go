@@ -316,7 +316,7 @@ func Orders(p *provisioner.Provisioner) *operate.Orders {
 func (f *Fleet) Allow(patterns ...string) {
 	f.t.Helper()
 	for _, p := range patterns {
-		_, err := f.daemon.Orders().AllowList.Add(f.Context(), p, 0, false, Operator())
+		_, err := f.daemon.Orders().AllowList.Add(f.Context(), operate.AllowOrder{Pattern: p}, Operator())
 		must(f.t, err)
 	}
 }

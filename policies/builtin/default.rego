@@ -13,7 +13,7 @@ default allow := false
 # may be renewing, by an earlier key of the node, by an operator's grant, or by a one-time token for exactly this name.
 allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
-# An unexpired entry of the allow-list covers the name.
+# An unexpired entry of the allow-list covers the name. Without a token only an entry for such requests does.
 allow if input.allow != null
 
 # The token lists names, and the provisioner has verified that this is one of them. "*" does not count: it covers all.
@@ -49,6 +49,3 @@ deny contains sprintf("the certificate request has the URI %q", [uri]) if {
 deny contains sprintf("the certificate request has the e-mail address %q", [address]) if {
 	some address in input.csr.emails
 }
-
-# 30 days; nodes renew after 20.
-certificate := {"ttl": "720h"}

@@ -1,7 +1,7 @@
 # The open policy, for labs and demonstrations: `init --trust-first-use`.
 #
 # Every node with a valid token is admitted under any new name. Every node of a fleet has the token, so root on one of
-# them can claim any free name. Nodes on record keep their names, as under the default policy. Use default.rego outside
+# them can claim any free name. A Puppet agent without a token waits for an operator. Nodes on record keep their names, as under the default policy. Use default.rego outside
 # of labs.
 #
 # docs/policies.md of the source lists the members of `input`. To change this policy, change the tests beside it first;
@@ -10,17 +10,23 @@ package muster.enroll
 
 default allow := false
 
-# A new or retired name belongs to the first node that asks for it.
-allow if input.node.reason == "new"
+# A new or retired name belongs to the first node with a token that asks for it.
+allow if {
+	input.node.reason == "new"
+	input.proof == "token"
+}
+
+# An unexpired entry of the allow-list covers the name. Without a token only an entry for such requests does.
+allow if input.allow != null
 
 # The node is on record, and the provisioner has verified that this key may have its name: by its certificate, which it
 # may be renewing, by an earlier key of the node, by an operator's grant, or by a one-time token for exactly this name.
 allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
-# A reason that this policy does not know waits for an operator.
+# Other nodes wait for an operator.
 approval if not allow
 
-reasons contains sprintf("this policy does not know the reason %q", [input.node.reason]) if approval
+reasons contains sprintf("neither a token nor the allow-list admits it (%s)", [input.node.reason]) if approval
 
 # A node may request its own name only. No certificate would have other names anyway, so the node is misconfigured or
 # hostile.
@@ -44,6 +50,3 @@ deny contains sprintf("the certificate request has the URI %q", [uri]) if {
 deny contains sprintf("the certificate request has the e-mail address %q", [address]) if {
 	some address in input.csr.emails
 }
-
-# 30 days; nodes renew after 20.
-certificate := {"ttl": "720h"}

@@ -5,6 +5,7 @@ import data.muster.enroll
 # A new node, with a token for any name.
 stranger := {
 	"identity": "web1.example.net",
+	"proof": "token",
 	"token": {"identities": []},
 	"csr": {
 		"common_name": "web1.example.net",
@@ -38,6 +39,13 @@ test_known_node_is_allowed if {
 	}
 }
 
+test_stranger_without_a_token_waits if {
+	tokenless := object.union(stranger, {"proof": "none"})
+	not enroll.allow with input as tokenless
+	enroll.approval with input as tokenless
+	enroll.allow with input as object.union(tokenless, {"allow": {"pattern": "web*.example.net", "comment": ""}})
+}
+
 test_reason_of_a_later_version_waits if {
 	not enroll.allow with input as with_reason("vouched_for")
 	enroll.approval with input as with_reason("vouched_for")
@@ -63,8 +71,4 @@ test_other_names_are_denied[what] if {
 		"e-mail address": {"emails": ["root@example.net"]},
 	}
 	count(enroll.deny) == 1 with input as with_csr(names)
-}
-
-test_lifetime if {
-	enroll.certificate == {"ttl": "720h"} with input as stranger
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"muster/provisioner/operate"
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
@@ -87,7 +88,8 @@ func (c allowPages) addAllowance(v *visit) error {
 	}
 	status := http.StatusBadRequest
 	if wrong == nil {
-		if _, wrong = c.cfg.Orders.AllowList.Add(v.r.Context(), p.Pattern, span, false, cause); wrong == nil {
+		if _, wrong = c.cfg.Orders.AllowList.Add(v.r.Context(), operate.AllowOrder{Pattern: p.Pattern, Expires: span},
+			cause); wrong == nil {
 			http.Redirect(v.w, v.r, "/allow?done=add", http.StatusSeeOther)
 			return nil
 		}

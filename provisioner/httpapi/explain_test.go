@@ -199,8 +199,8 @@ func TestExplainedApprovalsMatchEnrollment(t *testing.T) {
 	letIn := func(n *simnode.Node) { // by other means, so that the approval is not spent
 		t.Helper()
 		pattern := n.Identity[:len(n.Identity)-1] + "*"
-		if _, err := testbed.Orders(p).AllowList.Add(f.Context(), pattern, 0, false,
-			testbed.Operator()); err != nil {
+		if _, err := testbed.Orders(p).AllowList.Add(f.Context(),
+			operate.AllowOrder{Pattern: pattern}, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		f.Apply(n, f.Enroll(n))

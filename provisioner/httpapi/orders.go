@@ -133,10 +133,8 @@ func orderRoutes(s *Server) {
 
 // A NewAllowance is a new allow-list entry.
 type NewAllowance struct {
-	Pattern    string        `json:"pattern"`
-	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0: never
-	Everything bool          `json:"everything,omitempty"` // allows a lone *
-	Why        string        `json:"why,omitempty"`
+	operate.AllowOrder
+	Why string `json:"why,omitempty"`
 }
 
 // An OldAllowance is an entry to remove.
@@ -158,7 +156,7 @@ func allowRoutes(s *Server) {
 		return list.List(r.Context())
 	})
 	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*orders.Allowance, error) {
-		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
+		return list.Add(r.Context(), q.AllowOrder, c)
 	})
 	change(s, operator, "/v1/allow/import",
 		func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {

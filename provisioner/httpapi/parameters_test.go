@@ -166,7 +166,9 @@ func TestAnInvalidOrderIsABadRequest(t *testing.T) {
 		{"/v1/signers/xyz/remove", httpapi.Reason{}},
 		{"/v1/operators", httpapi.AddOperator{}},
 		{"/v1/operators/ANNA/remove", httpapi.Reason{}},
-		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Expires: -time.Second}},
+		{"/v1/allow", httpapi.NewAllowance{
+			AllowOrder: operate.AllowOrder{Pattern: "web*", Expires: -time.Second},
+		}},
 		{"/v1/allow/import", httpapi.AllowImport{List: operate.List{
 			Source:  "racks",
 			Entries: []operate.Listed{{Pattern: "a..b"}},

@@ -12,6 +12,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // TestStatusShowsProblemsUntilTheyAreSolved has a fleet with every kind of problem.
@@ -45,7 +46,9 @@ func TestStatusShowsProblemsUntilTheyAreSolved(t *testing.T) {
 			s.Activity.Refused[wire.CodeTokenExpired] >= 1 && len(s.Activity.Refused) == 2 &&
 			len(s.Provisioners) == 1 && s.Installation != ""
 	})
-	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
+	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{
+		Why: "lab", AllowOrder: operate.AllowOrder{Pattern: "*", Everything: true},
+	}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)
 	f.Write("policy/more.rego", "package muster.enroll\n\ngarbage {\n") // a compiler has several lines to say of that
 	f.Eventually("what is wrong stands, a line each", func() bool {

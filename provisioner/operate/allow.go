@@ -30,19 +30,25 @@ func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 	return l.logs.Allowances.List(), nil
 }
 
-// Add lets new names enroll that match the pattern, in place of the pattern's earlier entry; an expires of 0 is never.
-// The pattern * is [ErrEverything] unless all is true, and an alarm while it is in force. A name
-// for which keys wait is a [trust.ErrState].
-func (l *AllowList) Add(
-	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
-) (a *orders.Allowance, err error) {
-	defer about(&err, "allow %.80q", pattern)
-	parsed, err := wire.ParseNamePattern(pattern)
+// An AllowOrder describes an entry of the allow-list.
+type AllowOrder struct {
+	Pattern      string        `json:"pattern"`
+	Expires      time.Duration `json:"expires_ns,omitempty"` // from now; 0: never
+	Everything   bool          `json:"everything,omitempty"` // allows a pattern that covers every name
+	WithoutToken bool          `json:"without_token,omitempty"`
+}
+
+// Add lets new names enroll that match the pattern, in place of the pattern's earlier entry. The pattern * is
+// [ErrEverything] unless the order allows it, and an alarm while it is in force. A name for which keys wait is a
+// [trust.ErrState].
+func (l *AllowList) Add(ctx context.Context, o AllowOrder, c trust.Cause) (a *orders.Allowance, err error) {
+	defer about(&err, "allow %.80q", o.Pattern)
+	parsed, err := wire.ParseNamePattern(o.Pattern)
 	err = errors.Join(err, c.Check())
-	if expires < 0 {
-		err = errors.Join(err, fmt.Errorf("expires in %v, want more than 0", expires))
+	if o.Expires < 0 {
+		err = errors.Join(err, fmt.Errorf("expires in %v, want more than 0", o.Expires))
 	}
-	if err == nil && orders.AnyName(parsed) && !all {
+	if err == nil && orders.AnyName(parsed) && !o.Everything {
 		err = errors.Join(err, ErrEverything)
 	}
 	if err == nil {
@@ -55,8 +61,9 @@ func (l *AllowList) Add(
 		return nil, err
 	}
 	a = l.entry(parsed, c)
-	if expires > 0 {
-		a.ExpiresAt = a.At.Add(expires)
+	a.WithoutToken = o.WithoutToken
+	if o.Expires > 0 {
+		a.ExpiresAt = a.At.Add(o.Expires)
 	}
 	return a, l.change(ctx, a)
 }

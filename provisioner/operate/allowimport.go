@@ -21,6 +21,8 @@ type Listed struct {
 	Pattern   wire.Pattern `json:"pattern" yaml:"pattern"`
 	ExpiresAt time.Time    `json:"expires_at,omitzero" yaml:"expires"` // zero: never
 	Comment   string       `json:"comment,omitempty" yaml:"comment"`   // default: the reason of the import
+
+	WithoutToken bool `json:"without_token,omitempty" yaml:"without_token"`
 }
 
 // A List is everything that one source allows.
@@ -144,14 +146,15 @@ func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result 
 		case a.Source != list.Source:
 			result.Kept = append(result.Kept, e.Pattern)
 			continue
-		case a.ExpiresAt.Equal(e.ExpiresAt) && (e.Comment == "" || e.Comment == a.Why):
+		case a.ExpiresAt.Equal(e.ExpiresAt) && a.WithoutToken == e.WithoutToken &&
+			(e.Comment == "" || e.Comment == a.Why):
 			result.Unchanged++
 			continue
 		default:
 			result.Changed = append(result.Changed, e.Pattern)
 		}
 		write(newest.Revision, e.Pattern, func(a *orders.Allowance) {
-			a.ExpiresAt, a.Why = e.ExpiresAt.UTC(), cmp.Or(e.Comment, a.Why)
+			a.ExpiresAt, a.Why, a.WithoutToken = e.ExpiresAt.UTC(), cmp.Or(e.Comment, a.Why), e.WithoutToken
 		})
 	}
 	return writes, result

@@ -24,7 +24,8 @@ func TestAllowListEntriesEnd(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p, other := f.Daemon().Operator(), f.Provisioner(nil)
 	allow := func(pattern string, expires time.Duration, everything bool) error {
-		_, err := testbed.Orders(p).AllowList.Add(f.Context(), pattern, expires, everything, operator)
+		_, err := testbed.Orders(p).AllowList.Add(f.Context(),
+			operate.AllowOrder{Pattern: pattern, Expires: expires, Everything: everything}, operator)
 		return err
 	}
 	if err := errors.Join(allow("web*.example.net", time.Hour, false), allow("app1.example.net", time.Hour, false),
@@ -160,7 +161,8 @@ func TestUnreadableEntriesAdmitNothing(t *testing.T) {
 			return codeAt(f, p, f.Node(fmt.Sprintf("db%d.example.net", names))) == want
 		})
 	}
-	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(),
+		operate.AllowOrder{Pattern: "db*.example.net"}, operator); err != nil {
 		t.Fatal(err)
 	}
 	ask("the list lets its names in", "")
@@ -178,7 +180,8 @@ func TestUnreadableEntriesAdmitNothing(t *testing.T) {
 	f.Eventually("a verdict that cannot be read rejects its key",
 		func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
 	f.WaitAlarm(events.AlarmEntryUnread)
-	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(),
+		operate.AllowOrder{Pattern: "db*.example.net"}, operator); err != nil {
 		t.Fatal(err)
 	}
 	ask("until it is written anew", "")
@@ -204,7 +207,8 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	said := func() int { return strings.Count(f.Log(), all) }
 	allow := func(pattern string, expires time.Duration) {
 		t.Helper()
-		if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), pattern, expires, true, operator); err != nil {
+		if _, err := f.Daemon().Orders().AllowList.Add(f.Context(),
+			operate.AllowOrder{Pattern: pattern, Expires: expires, Everything: true}, operator); err != nil {
 			t.Fatal(err)
 		}
 	}

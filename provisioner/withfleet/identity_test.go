@@ -23,6 +23,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // A claimant is a machine that asks for an identity.
@@ -375,8 +376,8 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	t.Parallel()
 	const revoked, free = "web2.example.net", "web3.example.net"
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), "web*.example.net", time.Hour, false,
-		operator); err != nil {
+	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(),
+		operate.AllowOrder{Pattern: "web*.example.net", Expires: time.Hour}, operator); err != nil {
 		t.Fatal(err)
 	}
 	provisioned(f, web1)

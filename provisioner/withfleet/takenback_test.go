@@ -59,7 +59,7 @@ func TestWithdrawnEntriesAdmitNoNode(t *testing.T) {
 	}
 
 	listed := node("listed.example.net")
-	if _, err := testbed.Orders(p).AllowList.Add(ctx, "listed.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(ctx, operate.AllowOrder{Pattern: "listed.example.net"}, operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := ask(listed, func() error {

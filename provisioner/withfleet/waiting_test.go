@@ -240,7 +240,8 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "web3.*.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(),
+		operate.AllowOrder{Pattern: "web3.*.net"}, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(listed, f.Enroll(listed))

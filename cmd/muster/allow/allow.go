@@ -34,15 +34,18 @@ const addHelp = `PATTERN is a name or a pattern: web*.example.net covers one lab
 any number of labels. An entry with the same pattern is replaced. A lone * covers
 every name; it is for labs and needs --any-name. Without --expires the entry stays
 until it is removed. A name for which keys wait needs 'muster node approve'.
+An entry admits a Puppet agent that has no token only --without-token: then the
+first machine that asks gets the name.
 
   muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
   muster allow add build7.example.net --expires 1h`
 
 // entry holds the flags of "muster allow add".
 type entry struct {
-	pattern wire.Pattern
-	expires time.Duration
-	iKnow   bool
+	pattern   wire.Pattern
+	expires   time.Duration
+	iKnow     bool
+	tokenless bool
 }
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -51,6 +54,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParseNamePattern)
 	cli.Until(cli.Flag(c, "expires"), &e.expires, time.Second, 100*span.Year)
 	cli.Flag(c, "any-name").BoolVar(&e.iKnow)
+	cli.Flag(c, "without-token").BoolVar(&e.tokenless)
 	all.Check(c, func() error {
 		if orders.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
 			return fmt.Errorf("%w; to allow it, give --any-name", operate.ErrEverything)
@@ -59,10 +63,13 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*orders.Allowance, error) {
 		return verb.Post[*orders.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
-			Pattern:    string(e.pattern),
-			Expires:    e.expires,
-			Everything: e.iKnow,
-			Why:        o.Why,
+			AllowOrder: operate.AllowOrder{
+				Pattern:      string(e.pattern),
+				Expires:      e.expires,
+				Everything:   e.iKnow,
+				WithoutToken: e.tokenless,
+			},
+			Why: o.Why,
 		})
 	}, func(o *verb.Operator, a *orders.Allowance) fmt.Stringer {
 		if orders.AnyName(a.Pattern) {
@@ -107,6 +114,12 @@ var columns = []cli.Column[*orders.Allowance]{
 		return "good"
 	}},
 	{Title: "EXPIRES", Value: func(a *orders.Allowance) any { return a.ExpiresAt }},
+	{Title: "TOKEN", Value: func(a *orders.Allowance) any {
+		if a.WithoutToken {
+			return "not needed"
+		}
+		return "needed"
+	}},
 	{Title: "SOURCE", Value: func(a *orders.Allowance) any { return a.Source }},
 	{Title: "ADDED", Value: func(a *orders.Allowance) any { return a.At }},
 	{Title: "BY", Value: func(a *orders.Allowance) any { return a.By }},

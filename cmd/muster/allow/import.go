@@ -27,6 +27,7 @@ YAML:
     - pattern: web*.example.net
       comment: rack 12
       expires: 2027-01-31T12:00:00Z
+      without_token: true # also Puppet agents that have no token
 
   muster allow import racks.yaml --source racks --dry-run
   muster allow import racks.yaml --source racks --why 'order 4711'`

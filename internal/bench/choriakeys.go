@@ -62,17 +62,23 @@ func (f *fleet) prepareChoria(ctx context.Context, host string) error {
 	if err != nil {
 		return err
 	}
-	f.secret, f.secure = string(claims.Token), choriaTLS(host)
-	if f.cfg.Choria == choria.V1 {
-		f.keys = make([]*rsa.PrivateKey, sharedKeys)
+	f.secret, f.secure, f.act = string(claims.Token), choriaTLS(host), f.provision
+	if f.cfg.Choria != choria.V1 {
+		return nil
 	}
+	return f.makeKeys(ctx)
+}
+
+// makeKeys makes the RSA keys that nodes share.
+func (f *fleet) makeKeys(ctx context.Context) error {
+	f.keys = make([]*rsa.PrivateKey, sharedKeys)
 	return each(ctx, len(f.keys), runtime.GOMAXPROCS(0), func(i int) (err error) {
 		f.keys[i], err = rsa.GenerateKey(rand.Reader, 2048)
 		return err
 	})
 }
 
-// sharedKeys is how many RSA keys the Choria servers share: making one takes 80 ms.
+// sharedKeys is how many RSA keys Choria servers or Puppet agents share: making one takes 80 ms.
 const sharedKeys = 8
 
 // gateway returns the keys of the section choria in provisioner.yaml. For server JWTs it makes a chain issuer of an

@@ -223,6 +223,10 @@ func (f *fleet) verify(ctx context.Context) error {
 }
 
 func (f *fleet) checkOffer(n *node) error {
+	if f.puppet != nil {
+		_, err := f.certificate(n)
+		return err
+	}
 	if f.cfg.Choria != 0 {
 		return f.checkConfigured(n)
 	}
@@ -249,12 +253,16 @@ func (n *node) check(root *x509.Certificate) error {
 // now is a [trust.Clock].
 func now(time.Time) time.Time { return time.Now() }
 
-// brokerTLS accepts a broker for the host under the pinned root, as nodes do. It verifies an unchanged certificate only
-// once; each handshake still proves the key.
+// brokerTLS accepts a broker for the host under the pinned root, as nodes do.
 func brokerTLS(host, pin string) *tls.Config {
-	var known atomic.Pointer[[]byte]
 	c := trust.PinnedTLS(pin, host, false, now)
-	verify := c.VerifyConnection
+	verifyOnce(c, c.VerifyConnection)
+	return c
+}
+
+// verifyOnce has an unchanged certificate verified only once; each handshake still proves the key.
+func verifyOnce(c *tls.Config, verify func(tls.ConnectionState) error) {
+	var known atomic.Pointer[[]byte]
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
 		leaf := cs.PeerCertificates[0].Raw
 		if k := known.Load(); k != nil && bytes.Equal(*k, leaf) {
@@ -266,5 +274,4 @@ func brokerTLS(host, pin string) *tls.Config {
 		}
 		return err
 	}
-	return c
 }

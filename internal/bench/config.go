@@ -35,6 +35,8 @@ type Config struct {
 	// Choria makes the nodes Choria servers, which speak this version of its protocol. 0: they are muster's agents.
 	Choria choria.Version
 
+	Puppet Puppet
+
 	// Program returns a command that runs this program with args. Required.
 	Program func(args ...string) *exec.Cmd
 }
@@ -79,6 +81,13 @@ func (c *Config) Check() error {
 	}
 	if c.Token.File != "" && (c.Choria == 0 || c.Stored+c.Idle+c.Provisioners > 0) {
 		bad("--token-file needs --choria, and no flag for a provisioner that the bench starts")
+	}
+	other := c.Puppet.URL != ""
+	if other != (c.Puppet.Login != "") || other && !c.Puppet.Enabled {
+		bad("--url and --login belong together, and to --puppet")
+	}
+	if c.Puppet.Enabled && (c.Choria != 0 || c.Connection.Sealed || c.Provisioners > 0 || other && c.Stored+c.Idle > 0) {
+		bad("--puppet takes none of --choria, --sealed and --provisioners, and with --url not --stored and --idle")
 	}
 	return errors.Join(errs...)
 }

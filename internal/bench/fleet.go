@@ -38,6 +38,9 @@ type fleet struct {
 	sealKey *seal.PublicKey
 	links   []*sharedLink // empty: a connection per node
 
+	act    func(context.Context, *node) error // of Choria servers and Puppet agents; nil: as muster's agent
+	puppet *puppetAuthority
+
 	// For Choria servers.
 	secret string // of the token
 	keys   []*rsa.PrivateKey
@@ -56,7 +59,9 @@ type node struct {
 	prepared request // made before the clock starts, sent once
 	offer    *offer  // nil before the reply
 
-	csr string // a Choria server's answer to a request for one, JSON; empty: it has an Ed25519 key
+	// csr is a Puppet agent's request, PEM, or a Choria server's answer to a request for one, JSON; empty: it has an
+	// Ed25519 key.
+	csr string
 }
 
 // newFleet makes the nodes of a wave with one token.
@@ -65,7 +70,11 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 	if err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(s.url)
+	at := s.url
+	if cfg.Puppet.Enabled {
+		at = s.puppet
+	}
+	u, err := url.Parse(at)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +91,18 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 	if cfg.Connection.Sealed {
 		f.sealKey = &s.seal
 	}
-	if cfg.Choria != 0 {
+	if cfg.Puppet.Enabled {
+		if err := f.preparePuppet(ctx, s.login, u.Hostname()); err != nil {
+			return nil, err
+		}
+	} else if cfg.Choria != 0 {
 		if err := f.prepareChoria(ctx, u.Hostname()); err != nil {
 			return nil, err
 		}
 	} else if cfg.Connection.TLS {
 		f.secure = brokerTLS(u.Hostname(), s.pin())
 	}
-	if cfg.Connection.Shared {
+	if cfg.Connection.Shared && f.act == nil {
 		for range sharedLinks {
 			c, err := f.newCredentials()
 			if err != nil {
@@ -112,6 +125,9 @@ func runID() string {
 func identityOf(run string, i int) string { return "n" + strconv.Itoa(i) + "." + run + ".bench.muster" }
 
 func (f *fleet) newNode(i int) (*node, error) {
+	if f.puppet != nil {
+		return f.newPuppetNode(i)
+	}
 	if f.cfg.Choria != 0 {
 		return f.newChoriaNode(i)
 	}

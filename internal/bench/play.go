@@ -108,8 +108,8 @@ func hangUp(own link) {
 
 // attempt connects, enrolls and confirms, as far as not done yet. own is the node's own connection, if any.
 func (f *fleet) attempt(ctx context.Context, n *node, own *link) (err error) {
-	if f.cfg.Choria != 0 {
-		return f.provision(ctx, n)
+	if f.act != nil {
+		return f.act(ctx, n)
 	}
 	l := *own
 	switch {

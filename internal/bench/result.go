@@ -39,6 +39,8 @@ type Result struct {
 	Idle           int     `json:"idle"`   // nodes connected over mutual TLS
 	IdleMemory     int64   `json:"idle_memory_bytes"`
 
+	Puppet *PuppetResult `json:"puppet,omitempty"` // with [Puppet]
+
 	Why []string `json:"why"` // the first few causes of refusals and failures
 }
 
@@ -50,15 +52,7 @@ func newResult(cfg *Config) *Result {
 func (r *Result) add(kind Wave, w *wave) {
 	c := &w.count
 	r.Nodes, r.Enrolled, r.Provisioned = int(c.begun.Load()), c.enrolled, c.provisioned
-	r.Refused += c.refused
-	r.Failed += c.failed
-	r.Broken += c.broken
-	r.Unanswered += c.unanswered
-	for code, n := range c.refusals {
-		r.Refusals[code] += n
-	}
-	r.Why = append(r.Why, c.why...)
-	r.Why = r.Why[:min(len(r.Why), maxWhy)]
+	r.addFailures(c)
 
 	took := max(c.last.Sub(w.start), 1)
 	rate := func(n int) float64 { return math.Round(float64(n) / took.Minutes()) }
@@ -95,3 +89,15 @@ func rounded(x, by float64) float64 { return math.Round(x*by) / by }
 
 // Missing returns how many nodes failed.
 func (r *Result) Missing() int { return r.Refused + r.Failed }
+
+func (r *Result) addFailures(c *counts) {
+	r.Refused += c.refused
+	r.Failed += c.failed
+	r.Broken += c.broken
+	r.Unanswered += c.unanswered
+	for code, n := range c.refusals {
+		r.Refusals[code] += n
+	}
+	r.Why = append(r.Why, c.why...)
+	r.Why = r.Why[:min(len(r.Why), maxWhy)]
+}

@@ -31,6 +31,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if cfg.Token.File != "" {
 		return result, runWithToken(ctx, &cfg, result)
 	}
+	if cfg.Puppet.URL != "" {
+		return result, runWithURL(ctx, &cfg, result)
+	}
 	s, err := install(&cfg)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,8 @@ type serving struct {
 	seal    seal.PublicKey
 	root    *x509.Certificate
 	given   string            // token; empty: sign one
+	puppet  string            // URL for Puppet agents
+	login   string            // file with the authority of Puppet agents, and an operator's certificate
 	issuer  ed25519.PublicKey // of Choria servers' JWTs, or nil
 	servers []*server
 	pids    []int

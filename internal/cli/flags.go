@@ -207,11 +207,16 @@ var flagTexts = map[string]flagText{
 	"key-type":     {"TYPE", "Type of the signer's key: rsa4096 or ed25519."},
 	"nodes":        {"N", "How many nodes to simulate."},
 	"provisioners": {"N", "How many provisioners beside a separate broker; 0 for one with its broker embedded."},
-	"rate":         {"N", "Nodes that start per second; 0 for as fast as possible."},
-	"sealed":       {"", "Encrypt requests to a seal key."},
-	"stay":         {"", "Keep the fleet running until Ctrl-C."},
-	"stored":       {"N", "Put this many records into the store first."},
-	"tls":          {"", "Connect nodes over TLS."},
+	"puppet": {
+		"",
+		"Simulate Puppet agents: certificates, runs, and lists of certificates. With --connections shared, agents use " +
+			"kept connections for their certificates.",
+	},
+	"rate":   {"N", "Nodes that start per second; 0 for as fast as possible."},
+	"sealed": {"", "Encrypt requests to a seal key."},
+	"stay":   {"", "Keep the fleet running until Ctrl-C."},
+	"stored": {"N", "Put this many records into the store first."},
+	"tls":    {"", "Connect nodes over TLS."},
 }
 
 // Flag adds a flag of the table to a command.

@@ -48,6 +48,9 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --applied --idle 10000           # with 10,000 connected nodes
   muster bench --choria                         # Choria servers, at the gateway
   muster bench --choria --token-file FILE       # at the provisioner that a token names
+  muster bench --puppet                         # Puppet agents, over connections that are kept
+  muster bench --puppet --connections per-node  # each over a new TLS connection
+  muster bench --puppet --url URL --login FILE  # at another Puppet authority
   muster bench --cases                          # the standard cases
 
 With --rate, nodes start at that rate, and latency counts from the planned start.
@@ -73,6 +76,9 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Flag(c, "choria").BoolVar(&v.choria)
 	cli.Flag(c, "protocol-v2").BoolVar(&v.protocolV2)
 	cli.Flag(c, "token-file").StringVar(&v.cfg.Token.File)
+	cli.Flag(c, "puppet").BoolVar(&v.cfg.Puppet.Enabled)
+	cli.Flag(c, "url").StringVar(&v.cfg.Puppet.URL)
+	cli.Flag(c, "login").StringVar(&v.cfg.Puppet.Login)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
 	v.AddFlags(c)
 	all.Check(c, func() error {
@@ -101,6 +107,10 @@ func (v *flags) complete() {
 	}
 	if v.protocolV2 {
 		v.cfg.Choria = choria.V2
+	}
+	if v.cfg.Puppet.Enabled {
+		v.cfg.Puppet.Runs = slices.Contains(v.cfg.Waves, bench.WaveApplied)
+		v.cfg.Waves = []bench.Wave{bench.WaveEnroll}
 	}
 }
 
@@ -153,6 +163,9 @@ func table(r *bench.Result) fmt.Stringer {
 	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
 		row("refusals", "%d %s", r.Refusals[code], code)
 	}
+	if p := r.Puppet; p != nil {
+		puppetRows(p, row)
+	}
 	if r.StartMemory == 0 { // another provisioner served
 		row("CPU per node", "%.0f µs for the simulated nodes", r.DriverCPU)
 		return t
@@ -165,4 +178,14 @@ func table(r *bench.Result) fmt.Stringer {
 		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)
 	}
 	return t
+}
+
+func puppetRows(p *bench.PuppetResult, row func(label, format string, args ...any)) {
+	if p.Runs > 0 {
+		row("runs", "%.0f a minute (%d), p50 %.1f ms, p99 %.1f ms", p.RunsPerMinute, p.Runs, p.RunP50, p.RunP99)
+		row("CPU per run", "%.0f µs serving", p.RunCPU)
+	}
+	if p.Statuses > 0 {
+		row("statuses", "%d listed in %.1f ms (%.1f to %.1f)", p.Statuses, p.ListP50, p.ListMin, p.ListMax)
+	}
 }

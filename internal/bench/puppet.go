@@ -1,0 +1,386 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	_ "embed"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/inputfile"
+	"muster/internal/simnode"
+	"muster/internal/wire"
+	"muster/provisioner/httpapi"
+)
+
+// A Puppet says which Puppet authority is measured.
+type Puppet struct {
+	Enabled bool
+	URL     string // of another authority, https://HOST:PORT; empty: [Run] starts a provisioner
+	Login   string // file with that authority's certificates, and for lists with an operator's key and certificate
+	Runs    bool   // false: agents only get certificates
+}
+
+// A PuppetResult has the figures that only a Puppet authority has.
+type PuppetResult struct {
+	Runs          int     `json:"runs"` // each over a new TLS connection, by an agent that had a run before
+	RunsPerMinute float64 `json:"runs_per_minute"`
+	RunP50        float64 `json:"run_p50_ms"`
+	RunP99        float64 `json:"run_p99_ms"`
+	RunCPU        float64 `json:"serving_cpu_us_per_run"` // 0: unknown
+	Statuses      int     `json:"statuses"`               // certificates in the list
+	ListP50       float64 `json:"list_p50_ms"`
+	ListMin       float64 `json:"list_min_ms"`
+	ListMax       float64 `json:"list_max_ms"`
+}
+
+const (
+	puppetLists    = 5        // how often the list of statuses is fetched
+	puppetFacts    = 10 << 10 // of a run
+	puppetStatuses = "/puppet-ca/v1/certificate_statuses/any_key?state=signed"
+)
+
+// report is what an agent 7.23 reported after it wrote one file. It says HOST for its name.
+//
+//go:embed report.json
+var report []byte
+
+// A puppetAuthority is what agents know of the authority.
+type puppetAuthority struct {
+	credential *httpapi.Credential // the operator's
+	secure     *tls.Config
+	issuing    *x509.CertPool
+	kept       chan *agentConn // idle connections, for the next agents
+	report     string
+}
+
+// An agentConn is an agent's connection, with one request at a time.
+type agentConn struct {
+	*tls.Conn
+	host string
+	r    *bufio.Reader
+}
+
+// newPuppetAuthority fetches the authority's certificates.
+func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*puppetAuthority, error) {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, report); err != nil {
+		return nil, err
+	}
+	p := &puppetAuthority{
+		credential: credential,
+		issuing:    x509.NewCertPool(),
+		kept:       make(chan *agentConn, concurrency),
+		report:     compact.String(),
+	}
+	p.secure = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
+	verifyOnce(p.secure, func(cs tls.ConnectionState) error {
+		return p.verify(cs.PeerCertificates, x509.VerifyOptions{DNSName: host})
+	})
+	c, err := p.dial(address, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	b, err := c.get("/puppet-ca/v1/certificate/ca")
+	if err == nil && !p.issuing.AppendCertsFromPEM(b) {
+		err = errors.New("no certificate in PEM")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the authority's certificates: %w", err)
+	}
+	return p, nil
+}
+
+func (p *puppetAuthority) verify(chain []*x509.Certificate, o x509.VerifyOptions) error {
+	o.Roots, o.Intermediates = p.credential.Roots, p.issuing.Clone()
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(o)
+	return err
+}
+
+// dial connects. A nil certificate: without one.
+func (p *puppetAuthority) dial(address string, certificate *tls.Certificate) (*agentConn, error) {
+	secure := p.secure
+	if certificate != nil {
+		secure = secure.Clone()
+		secure.Certificates = []tls.Certificate{*certificate}
+	}
+	tcp, err := net.DialTimeout("tcp", address, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	c := &agentConn{Conn: tls.Client(tcp, secure), host: address}
+	c.r = bufio.NewReaderSize(c.Conn, readBuffer)
+	if err := c.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.Handshake(); err != nil {
+		return nil, errors.Join(fmt.Errorf("TLS: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *agentConn) get(path string) ([]byte, error) { return c.do(http.MethodGet, path, "", "") }
+
+// do sends a request and returns the body of the answer. An answer other than 200 is an error, a [refusal] if the agent
+// should try again.
+func (c *agentConn) do(method, path, kind, body string) ([]byte, error) {
+	var b strings.Builder
+	b.Grow(512 + len(body))
+	b.WriteString(method + " " + path + " HTTP/1.1\r\nHost: " + c.host + "\r\n" +
+		"User-Agent: Puppet/8.11.0 Ruby/3.1.2-p20 (x86_64-linux)\r\nX-Puppet-Version: 8.11.0\r\n")
+	if strings.HasPrefix(path, "/puppet-ca/v1/certificate/") {
+		b.WriteString("Accept: text/plain\r\n")
+	} else {
+		b.WriteString("Accept: application/json\r\n")
+	}
+	if kind != "" {
+		b.WriteString("Content-Type: " + kind + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n")
+	}
+	b.WriteString("\r\n" + body)
+	if err := c.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(c.Conn, b.String()); err != nil {
+		return nil, err
+	}
+	answer, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return nil, err
+	}
+	got, err := io.ReadAll(answer.Body)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.StatusCode == http.StatusServiceUnavailable, bytes.HasPrefix(got, []byte(wire.CodeBusy)):
+		wait, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
+		return nil, &refusal{Refusal: wire.Refusal{Code: wire.CodeBusy, RetryAfter: int64(wait) * 1000}}
+	case answer.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%w: %s %s: %s: %.200q", errWrong, method, path, answer.Status, got)
+	}
+	return got, nil
+}
+
+// newPuppetNode returns an agent with its certificate request.
+func (f *fleet) newPuppetNode(i int) (*node, error) {
+	key, identity := f.keys[i%len(f.keys)], identityOf(f.run, i)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: identity},
+	}, key)
+	return &node{
+		Node: &simnode.Node{Identity: identity, Key: key},
+		csr:  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})),
+	}, err
+}
+
+// requestCertificate does what an agent does after it has made its key.
+func (f *fleet) requestCertificate(_ context.Context, n *node) error {
+	var c *agentConn
+	select {
+	case c = <-f.puppet.kept:
+	default:
+		var err error
+		if c, err = f.puppet.dial(f.address, nil); err != nil {
+			return err
+		}
+	}
+	_, err := c.do(http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
+	var certificate []byte
+	if err == nil {
+		certificate, err = c.get("/puppet-ca/v1/certificate/" + n.Identity)
+	}
+	if err == nil {
+		n.offer = &offer{reply: certificate}
+	}
+	if err == nil && f.cfg.Connection.Shared {
+		f.puppet.kept <- c // has room for the connection of each worker
+		return nil
+	}
+	_ = c.Close()
+	return err
+}
+
+// certificate checks what the agent got.
+func (f *fleet) certificate(n *node) (*tls.Certificate, error) {
+	var chain []*x509.Certificate
+	c := &tls.Certificate{PrivateKey: n.Key}
+	for block, rest := pem.Decode(n.offer.reply); block != nil; block, rest = pem.Decode(rest) {
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		c.Certificate, chain = append(c.Certificate, block.Bytes), append(chain, parsed)
+	}
+	if len(chain) == 0 || !wire.SamePublicKey(chain[0].PublicKey, n.Key.(crypto.Signer).Public()) {
+		return nil, errors.New("no certificate for this key")
+	}
+	return c, f.puppet.verify(chain, x509.VerifyOptions{
+		DNSName:   n.Identity,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// agentRun does a run, as agents do each half hour.
+func (f *fleet) agentRun(_ context.Context, n *node) error {
+	certificate, err := f.certificate(n)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errWrong, err)
+	}
+	c, err := f.puppet.dial(f.address, certificate)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	const list = "&ignore=.svn&ignore=CVS&ignore=.git&ignore=.hg&checksum_type=sha256&environment=production"
+	for _, path := range []string{
+		"plugins?recurse=false&links=manage&source_permissions=ignore" + list,
+		"pluginfacts?recurse=true&max_files=-1&links=follow&source_permissions=use" + list,
+		"plugins?recurse=true&max_files=-1&links=follow&source_permissions=ignore" + list,
+	} {
+		if _, err := c.get("/puppet/v3/file_metadatas/" + path); err != nil {
+			return err
+		}
+	}
+	at := time.Now().UTC()
+	facts := fmt.Sprintf(`{"name":%q,"values":%s,"timestamp":%q,"expiration":%q}`, n.Identity,
+		factsOf(n.Identity, cmp.Or(f.cfg.FactsBytes, puppetFacts)), at.Format(time.RFC3339Nano),
+		at.Add(30*time.Minute).Format(time.RFC3339Nano))
+	catalog, err := c.do(http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
+		"application/x-www-form-urlencoded", url.Values{
+			"facts_format":           {"application/json"},
+			"facts":                  {url.QueryEscape(facts)},
+			"environment":            {"production"},
+			"configured_environment": {"production"},
+			"check_environment":      {"true"},
+			"transaction_uuid":       {wire.NewID()},
+			"job_uuid":               {""},
+			"static_catalog":         {"true"},
+			"checksum_type":          {"sha256.sha384.sha512.sha224.md5"},
+		}.Encode())
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(catalog, []byte(`"environment":"production"`)) {
+		return fmt.Errorf("%w: catalog %.200q", errWrong, catalog)
+	}
+	_, err = c.do(http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production", "application/json",
+		strings.ReplaceAll(f.puppet.report, "HOST", n.Identity))
+	return err
+}
+
+// measurePuppet has the agents of a wave run twice, and measures the second time. Then it lists all certificates.
+func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) error {
+	for len(w.puppet.kept) > 0 {
+		_ = (<-w.puppet.kept).Close()
+	}
+	p := &PuppetResult{}
+	result.Puppet = p
+	for _, first := range []bool{true, false} {
+		if !w.cfg.Puppet.Runs {
+			break
+		}
+		runs := &wave{fleet: &fleet{
+			cfg:     w.cfg,
+			address: w.address,
+			puppet:  w.puppet,
+			nodes:   slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return n.offer == nil }),
+			count:   counts{refusals: map[wire.Code]int{}},
+		}}
+		runs.act = runs.agentRun
+		if err := s.measure(ctx, runs); err != nil {
+			return err
+		}
+		if first {
+			result.Provisioned = runs.count.enrolled
+		} else {
+			p.addRuns(runs)
+		}
+		result.addFailures(&runs.count)
+	}
+	if w.puppet.credential.Certificate == nil {
+		return nil
+	}
+	return p.list(w.fleet)
+}
+
+func (p *PuppetResult) addRuns(w *wave) {
+	c := &w.count
+	slices.Sort(c.latencies)
+	p.Runs = c.enrolled
+	p.RunsPerMinute = rounded(float64(c.enrolled)/max(c.last.Sub(w.start), 1).Minutes(), 1)
+	p.RunP50, p.RunP99 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99)
+	p.RunCPU = rounded(float64(w.after.cpu-w.before.cpu)/float64(max(c.enrolled, 1))/1000, 10)
+}
+
+// list fetches the statuses of all certificates, each time over a new connection.
+func (p *PuppetResult) list(f *fleet) error {
+	took := make([]time.Duration, puppetLists)
+	for i := range took {
+		c, err := f.puppet.dial(f.address, f.puppet.credential.Certificate)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		b, err := c.get(puppetStatuses)
+		took[i] = time.Since(start)
+		_ = c.Close()
+		var listed []struct{ Name, State string }
+		if err := errors.Join(err, json.Unmarshal(b, &listed)); err != nil {
+			return fmt.Errorf("list statuses: %w", err)
+		}
+		if p.Statuses = len(listed); p.Statuses < f.count.enrolled {
+			return fmt.Errorf("%d statuses of %d agents", p.Statuses, f.count.enrolled)
+		}
+	}
+	slices.Sort(took)
+	p.ListMin, p.ListP50, p.ListMax = milliseconds(took, 0), milliseconds(took, 0.50), milliseconds(took, 1)
+	return nil
+}
+
+// preparePuppet does what newPuppetNode needs.
+func (f *fleet) preparePuppet(ctx context.Context, login, host string) error {
+	text, err := inputfile.ReadText(login, inputfile.Typed)
+	if err != nil {
+		return err
+	}
+	credential, err := httpapi.ParseCredential(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", login, err)
+	}
+	f.act = f.requestCertificate
+	if f.puppet, err = newPuppetAuthority(f.address, host, credential); err != nil {
+		return err
+	}
+	return f.makeKeys(ctx)
+}
+
+// runWithURL measures the authority at a URL.
+func runWithURL(ctx context.Context, cfg *Config, result *Result) error {
+	s := &serving{puppet: cfg.Puppet.URL, login: cfg.Puppet.Login}
+	w, err := s.wave(ctx, cfg, WaveEnroll)
+	if err != nil {
+		return err
+	}
+	result.add(WaveEnroll, w)
+	return s.measurePuppet(ctx, w, result)
+}

@@ -67,7 +67,7 @@ type puppetAuthority struct {
 	credential *httpapi.Credential // the operator's
 	secure     *tls.Config
 	issuing    *x509.CertPool
-	kept       chan *agentConn // idle connections, for the next agents
+	kept       chan *agentConn // connections that agents share, nil if not open
 	report     string
 }
 
@@ -87,8 +87,11 @@ func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*
 	p := &puppetAuthority{
 		credential: credential,
 		issuing:    x509.NewCertPool(),
-		kept:       make(chan *agentConn, concurrency),
+		kept:       make(chan *agentConn, sharedLinks),
 		report:     compact.String(),
+	}
+	for range sharedLinks {
+		p.kept <- nil
 	}
 	p.secure = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	verifyOnce(p.secure, func(cs tls.ConnectionState) error {
@@ -196,9 +199,12 @@ func (f *fleet) newPuppetNode(i int) (*node, error) {
 // requestCertificate does what an agent does after it has made its key.
 func (f *fleet) requestCertificate(_ context.Context, n *node) error {
 	var c *agentConn
-	select {
-	case c = <-f.puppet.kept:
-	default:
+	shared := f.cfg.Connection.Shared
+	if shared {
+		c = <-f.puppet.kept
+		defer func() { f.puppet.kept <- c }()
+	}
+	if c == nil {
 		var err error
 		if c, err = f.puppet.dial(f.address, nil); err != nil {
 			return err
@@ -206,17 +212,16 @@ func (f *fleet) requestCertificate(_ context.Context, n *node) error {
 	}
 	_, err := c.do(http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
 	var certificate []byte
-	if err == nil {
+	if err == nil || errors.Is(err, errWrong) { // agents ask for the certificate then too
 		certificate, err = c.get("/puppet-ca/v1/certificate/" + n.Identity)
 	}
 	if err == nil {
 		n.offer = &offer{reply: certificate}
 	}
-	if err == nil && f.cfg.Connection.Shared {
-		f.puppet.kept <- c // has room for the connection of each worker
-		return nil
+	if err != nil || !shared {
+		_ = c.Close()
+		c = nil
 	}
-	_ = c.Close()
 	return err
 }
 
@@ -290,8 +295,10 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 
 // measurePuppet has the agents of a wave run twice, and measures the second time. Then it lists all certificates.
 func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) error {
-	for len(w.puppet.kept) > 0 {
-		_ = (<-w.puppet.kept).Close()
+	for range sharedLinks {
+		if c := <-w.puppet.kept; c != nil {
+			_ = c.Close()
+		}
 	}
 	p := &PuppetResult{}
 	result.Puppet = p

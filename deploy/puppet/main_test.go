@@ -4,6 +4,7 @@ package puppet_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -332,15 +333,17 @@ func (f *fleet) edit(name, old, replacement string) {
 // A record is what `muster node show` shows of a node.
 type record struct {
 	Record struct {
-		State    string `json:"state"`
-		Protocol string `json:"protocol"`
-		Current  *struct {
-			Serial string `json:"serial"`
-			DER    []byte `json:"der"`
-		} `json:"current"`
-		Next    json.RawMessage `json:"next"`
-		Lineage []string        `json:"lineage"`
+		State    string   `json:"state"`
+		Protocol string   `json:"protocol"`
+		Current  *issued  `json:"current"`
+		Next     *issued  `json:"next"`
+		Lineage  []string `json:"lineage"`
 	} `json:"record"`
+}
+
+type issued struct {
+	Serial string `json:"serial"`
+	DER    []byte `json:"der"`
 }
 
 func (f *fleet) record(name string) *record {
@@ -418,19 +421,22 @@ func (a *agent) starts(args ...string) *process {
 	return launch(a, a.fleet.dir, a.name, a.command(args...)...)
 }
 
-// once checks that the agent has one certificate: on its disk, on record, and of all that was ever issued.
-func (a *agent) once() *record {
+// once checks that the agent's certificate is the one on record, and the only one that was issued.
+func (a *agent) once(certificate *x509.Certificate) {
 	a.Helper()
-	r := a.record(a.name)
-	if r.Record.Protocol != "puppet" || r.Record.Current == nil && len(r.Record.Next) == 0 || len(r.Record.Lineage) != 1 {
-		a.Errorf("%s: record %+v", a.name, r)
+	r := a.record(a.name).Record
+	live := r.Next
+	if live == nil {
+		live = r.Current
 	}
-	serials := make(map[string]bool)
+	if r.Protocol != "puppet" || live == nil || r.Next != nil && r.Current != nil || len(r.Lineage) != 1 ||
+		!bytes.Equal(live.DER, certificate.Raw) {
+		a.Errorf("%s: record %+v, and on its disk %x", a.name, r, certificate.SerialNumber)
+		return
+	}
 	for _, e := range a.events("--node", a.name, "--type", "node.enrolled") {
-		serials[e.Data.Serial] = true
+		if e.Data.Serial != live.Serial {
+			a.Errorf("%s: also issued %s", a.name, e.Data.Serial)
+		}
 	}
-	if len(serials) != 1 {
-		a.Errorf("%s: issued %v, want one certificate", a.name, serials)
-	}
-	return r
 }

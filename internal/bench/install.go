@@ -102,6 +102,13 @@ func (s *serving) configure(cfg *Config) (err error) {
 		"\nquotas:\n", "\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n",
 		"\nchoria:\n", "\nchoria:\n"+gateway,
 	)
+	if cfg.Puppet.Enabled {
+		section, err := s.puppetSection()
+		if err != nil {
+			return err
+		}
+		text = append(text, section...)
+	}
 	policies := filepath.Join(s.home(), "policy")
 	root, rerr := os.ReadFile(filepath.Join(s.home(), "ca", "root.pem"))
 	key, serr := os.ReadFile(filepath.Join(s.home(), "seal.pub"))

@@ -10,6 +10,12 @@ allow if {
 	endswith(input.identity, ".bench.muster")
 }
 
+allow if { # a Puppet agent sends no facts with its request
+	input.source.protocol == "puppet"
+	input.node.reason in {"new", "replay", "continue", "renew"}
+	endswith(input.identity, ".bench.muster")
+}
+
 deny contains "machines in quarantine stay out" if input.facts.quarantine == true
 
 deny contains sprintf("%d MB of memory is not enough", [input.facts.memory_mb]) if input.facts.memory_mb < 1024
@@ -32,7 +38,7 @@ configuration := {
 	"classes": sprintf("role::%s,os::%s", [input.facts.role, input.facts.os.name]),
 	"registration_interval": "300s",
 	"loglevel": "info",
-} if input.source.protocol == "muster"
+} if input.source.protocol in {"muster", "puppet"}
 
 configuration := {
 	"identity": input.identity,

@@ -19,12 +19,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"muster/internal/inputfile"
+	"muster/internal/setup"
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
@@ -379,6 +382,31 @@ func (f *fleet) preparePuppet(ctx context.Context, login, host string) error {
 		return err
 	}
 	return f.makeKeys(ctx)
+}
+
+// puppetSection makes the authority of agents, and returns the section of provisioner.yaml for it.
+func (s *serving) puppetSection() (string, error) {
+	made, err := (&setup.Puppet{Config: s.config(0)}).Make()
+	if err != nil {
+		return "", err
+	}
+	address, err := freePort()
+	s.puppet = "https://" + address
+	return "\n" + strings.Replace(made.Lines, ":8140", strings.Replace(address, "localhost", "127.0.0.1", 1), 1), err
+}
+
+// addOperator makes the operator that lists certificates.
+func (s *serving) addOperator(cfg *Config) error {
+	s.login = filepath.Join(s.dir, "operator.pem")
+	if _, err := os.Stat(s.login); err == nil {
+		return nil // of an earlier wave
+	}
+	out, err := cfg.Program("operator", "add", "bench", "--role", "viewer", "--certificate", "--out", s.login, "--config",
+		s.config(0)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("add an operator: %w: %s", err, out)
+	}
+	return nil
 }
 
 // runWithURL measures the authority at a URL.

@@ -82,6 +82,11 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 		return err
 	}
 	defer func() { _ = s.halt() }()
+	if cfg.Puppet.Enabled {
+		if err := s.addOperator(cfg); err != nil {
+			return err
+		}
+	}
 	u, err := usageOf(s.pids)
 	if err != nil {
 		return err
@@ -103,11 +108,13 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 			return err
 		}
 	}
-	if err := s.halt(); err != nil {
-		return err
-	}
 	result.add(kind, w)
-	return nil
+	if cfg.Puppet.Enabled {
+		if err := s.measurePuppet(ctx, w, result); err != nil {
+			return err
+		}
+	}
+	return s.halt()
 }
 
 type wave struct {

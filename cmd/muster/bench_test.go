@@ -86,6 +86,34 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchPuppet plays a few Puppet agents: each gets a certificate, does two runs and is in the list.
+func TestBenchPuppet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	for _, connections := range []string{"shared", "per-node"} {
+		t.Run(connections, func(t *testing.T) {
+			t.Parallel()
+			r := benchOf(t, "--puppet", "--connections", connections)
+			for key, want := range map[string]float64{"nodes": 10, "enrolled": 10, "provisioned": 10, "refused": 0, "failed": 0, "broken": 0} {
+				if got, ok := r[key].(float64); !ok || got != want {
+					t.Errorf("%s is %v, want %v in %v", key, r[key], want, r)
+				}
+			}
+			figures, ok := r["puppet"].(map[string]any)
+			if !ok || figures["runs"] != 10.0 || figures["statuses"] != 10.0 {
+				t.Fatalf("figures %v, want 10 runs and 10 statuses", r["puppet"])
+			}
+			for key, got := range figures {
+				if n, ok := got.(float64); !ok || n <= 0 {
+					t.Errorf("%s is %v, want more than 0", key, got)
+				}
+			}
+		})
+	}
+}
+
 // TestBenchKeys holds the names of what programs read.
 func TestBenchKeys(t *testing.T) {
 	if testing.Short() {

@@ -31,6 +31,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
+	"muster/server/trust"
 )
 
 // A Puppet says which Puppet authority is measured.
@@ -70,6 +71,7 @@ type puppetAuthority struct {
 	credential *httpapi.Credential // the operator's
 	secure     *tls.Config
 	issuing    *x509.CertPool
+	bundle     []*x509.Certificate // agents send it after their own certificate
 	kept       chan *agentConn // connections that agents share, nil if not open
 	report     string
 }
@@ -106,11 +108,14 @@ func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*
 	}
 	defer func() { _ = c.Close() }()
 	b, err := c.get("/puppet-ca/v1/certificate/ca")
-	if err == nil && !p.issuing.AppendCertsFromPEM(b) {
-		err = errors.New("no certificate in PEM")
+	if err == nil {
+		p.bundle, err = trust.ParseCertificates(string(b))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the authority's certificates: %w", err)
+	}
+	for _, c := range p.bundle {
+		p.issuing.AddCert(c)
 	}
 	return p, nil
 }
@@ -230,17 +235,16 @@ func (f *fleet) requestCertificate(_ context.Context, n *node) error {
 
 // certificate checks what the agent got.
 func (f *fleet) certificate(n *node) (*tls.Certificate, error) {
-	var chain []*x509.Certificate
-	c := &tls.Certificate{PrivateKey: n.Key}
-	for block, rest := pem.Decode(n.offer.reply); block != nil; block, rest = pem.Decode(rest) {
-		parsed, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		c.Certificate, chain = append(c.Certificate, block.Bytes), append(chain, parsed)
+	chain, err := trust.ParseCertificates(string(n.offer.reply))
+	if err != nil {
+		return nil, err
 	}
-	if len(chain) == 0 || !wire.SamePublicKey(chain[0].PublicKey, n.Key.(crypto.Signer).Public()) {
-		return nil, errors.New("no certificate for this key")
+	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.(crypto.Signer).Public()) {
+		return nil, errors.New("certificate is for another key")
+	}
+	c := &tls.Certificate{PrivateKey: n.Key}
+	for _, one := range append(chain, f.puppet.bundle...) {
+		c.Certificate = append(c.Certificate, one.Raw)
 	}
 	return c, f.puppet.verify(chain, x509.VerifyOptions{
 		DNSName:   n.Identity,

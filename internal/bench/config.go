@@ -86,7 +86,8 @@ func (c *Config) Check() error {
 	if other != (c.Puppet.Login != "") || other && !c.Puppet.Enabled {
 		bad("--url and --login belong together, and to --puppet")
 	}
-	if c.Puppet.Enabled && (c.Choria != 0 || c.Connection.Sealed || c.Provisioners > 0 || other && c.Stored+c.Idle > 0) {
+	if c.Puppet.Enabled &&
+		(c.Choria != 0 || c.Connection.Sealed || c.Provisioners > 0 || other && c.Stored+c.Idle > 0) {
 		bad("--puppet takes none of --choria, --sealed and --provisioners, and with --url not --stored and --idle")
 	}
 	return errors.Join(errs...)

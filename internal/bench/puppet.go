@@ -72,7 +72,7 @@ type puppetAuthority struct {
 	secure     *tls.Config
 	issuing    *x509.CertPool
 	bundle     []*x509.Certificate // agents send it after their own certificate
-	kept       chan *agentConn // connections that agents share, nil if not open
+	kept       chan *agentConn     // connections that agents share, nil if not open
 	report     string
 }
 
@@ -405,8 +405,8 @@ func (s *serving) addOperator(cfg *Config) error {
 	if _, err := os.Stat(s.login); err == nil {
 		return nil // of an earlier wave
 	}
-	out, err := cfg.Program("operator", "add", "bench", "--role", "viewer", "--certificate", "--out", s.login, "--config",
-		s.config(0)).CombinedOutput()
+	out, err := cfg.Program("operator", "add", "bench", "--role", "viewer", "--certificate", "--out", s.login,
+		"--config", s.config(0)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("add an operator: %w: %s", err, out)
 	}

@@ -209,8 +209,8 @@ var flagTexts = map[string]flagText{
 	"provisioners": {"N", "How many provisioners beside a separate broker; 0 for one with its broker embedded."},
 	"puppet": {
 		"",
-		"Simulate Puppet agents: certificates, runs, and lists of certificates. With --connections shared, agents use " +
-			"kept connections for their certificates.",
+		"Simulate Puppet agents: certificates, runs, and lists of certificates. With --connections shared, agents " +
+			"get their certificates over 16 connections that are kept.",
 	},
 	"rate":   {"N", "Nodes that start per second; 0 for as fast as possible."},
 	"sealed": {"", "Encrypt requests to a seal key."},

@@ -48,8 +48,8 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --applied --idle 10000           # with 10,000 connected nodes
   muster bench --choria                         # Choria servers, at the gateway
   muster bench --choria --token-file FILE       # at the provisioner that a token names
-  muster bench --puppet                         # Puppet agents, over connections that are kept
-  muster bench --puppet --connections per-node  # each over a new TLS connection
+  muster bench --puppet                         # Puppet agents
+  muster bench --puppet --connections per-node  # each over a connection of its own
   muster bench --puppet --url URL --login FILE  # at another Puppet authority
   muster bench --cases                          # the standard cases
 

@@ -177,8 +177,6 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 	if !f.listens() {
 		return nil
 	}
-	roots := d.parts.authority.Roots() // of operators
-	roots.AppendCertsFromPEM([]byte(f.authority.RootsPEM()))
 	s := puppet.New(puppet.Config{
 		Provisioner: d.Operator(),
 		Login:       login.New(d.Operator()),
@@ -189,7 +187,6 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 		Bundle:      f.bundle,
 		RootCRL:     f.rootCRL,
 		Certificate: f.certificate.certificate,
-		Roots:       roots,
 		Log:         d.opts.Log,
 		Now:         d.opts.Now,
 	})

@@ -3,7 +3,6 @@ package puppet
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -68,9 +67,6 @@ type Config struct {
 
 	// Certificate returns the server's certificate. Calls may be concurrent.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-
-	// Roots are the authorities named to clients.
-	Roots *x509.CertPool
 
 	Log *slog.Logger
 	Now func() time.Time
@@ -144,7 +140,6 @@ func (s *Server) Run(ctx context.Context) error {
 		GetCertificate:         s.cfg.Certificate,
 		NextProtos:             []string{"http/1.1"},
 		ClientAuth:             tls.RequestClientCert, // verified for each request
-		ClientCAs:              s.cfg.Roots,
 		SessionTicketsDisabled: true,
 	})
 	stopped := make(chan struct{})

@@ -107,7 +107,7 @@ func (s *Server) current(ctx context.Context, v *verdict, atOnce bool) (leaf []b
 		if err == nil {
 			return v.leaf, nil
 		}
-		v.refusal = refusalOf(err)
+		v.serial, v.leaf, v.refusal = "", nil, refusalOf(err)
 	}
 	if atOnce || s.cfg.Now().Sub(v.at).Abs() >= judgedAgain {
 		s.judge(ctx, v)

@@ -27,11 +27,6 @@ import (
 	"muster/provisioner/trust"
 )
 
-const (
-	web1 = "web1.example.net"
-	web2 = "web2.example.net"
-)
-
 // newFleet starts a provisioner with a gateway.
 func newFleet(t *testing.T, opts testbed.Options) *testbed.Fleet {
 	t.Helper()

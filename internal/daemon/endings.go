@@ -11,6 +11,7 @@ import (
 	"muster/internal/span"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/puppet"
 	"muster/provisioner/trust"
 )
 
@@ -65,7 +66,7 @@ func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 				"cut short: replace the authority with `muster ca roll`", span.Format(longest))
 		}
 		if c.Authority == "puppet" {
-			within, remedy = puppetLifetime, "make another with `muster ca roll` and `muster ca puppet`, and give "+
+			within, remedy = puppet.DefaultTTL, "make another with `muster ca roll` and `muster ca puppet`, and give "+
 				"agents its bundle"
 		}
 		e.add(within, time.Time{}, c.NotAfter,

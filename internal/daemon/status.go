@@ -54,7 +54,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 	}
 	for i := range all {
 		if all[i].Name == fleet.FeaturePuppetCA {
-			all[i].Settings = st.puppetSettings()
+			all[i].Settings = cfg.Puppet.Features(st.PuppetURL())
 		}
 	}
 	slices.SortFunc(all, func(a, b fleet.Feature) int { return cmp.Compare(a.Name, b.Name) })

@@ -83,7 +83,8 @@ func (p *Puppet) Make() (*MadePuppet, error) {
 	for i, file := range []string{bundleFile, keyFile, rootCRLFile} {
 		*cfg.Puppet.Files()[i] = filepath.Join(made.Dir, file)
 	}
-	return made, cfg.CheckPuppet(p.Now, &p.Keys)
+	_, err = cfg.LoadPuppet(p.Now, &p.Keys)
+	return made, err
 }
 
 // Files of the authority of Puppet agents.

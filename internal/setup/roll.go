@@ -202,7 +202,7 @@ func ReadAuthorities(path string) ([]ca.CertificateInfo, error) {
 	}
 	var branches []ca.Previous
 	if cfg.Puppet.Configured() {
-		_, branch, err := cfg.ReadBundle()
+		_, branch, err := cfg.Puppet.ReadBundle()
 		if err != nil {
 			return nil, err
 		}

@@ -143,7 +143,7 @@ func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time
 	authorities = append(authorities, cfg.CA.Previous...)
 	all := c.f.daemon.CRLs()
 	if cfg.Puppet.Configured() {
-		_, branch, err := cfg.ReadBundle()
+		_, branch, err := cfg.Puppet.ReadBundle()
 		if err != nil || len(all) == 0 {
 			return append(wrong, fmt.Sprintf("no CRL of Puppet's authority: %v", err))
 		}

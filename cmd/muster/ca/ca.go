@@ -20,14 +20,15 @@ import (
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("ca", "Show and replace the certificate authority.").
 		HelpLong("Root and issuing certificates of provisioner.yaml, and their revocation lists. roll\n" +
-			"writes files; crl, and show with --url, ask the provisioner.")
+			"and puppet write files; crl, and show with --url, ask the provisioner.")
 	addShow(c, all)
 	addRoll(c, all)
+	addPuppet(c, all)
 	addCRL(c, all)
 }
 
-const showHelp = `Shows the certificates of the present authority and of previous ones, as
-provisioner.yaml names them, or with --url those of that provisioner. No key is
+const showHelp = `Shows the certificates of the present authority, of previous ones and of Puppet's,
+as provisioner.yaml names them, or with --url those of that provisioner. No key is
 read. The log of the running provisioner says when a previous authority is no longer
 needed.
 
@@ -66,9 +67,9 @@ func read(ctx context.Context, o *verb.Operator) ([]ca.CertificateInfo, error) {
 }
 
 const crlHelp = `Prints the certificate revocation lists of the running provisioner in PEM: of the
-present issuing certificate, then of previous ones whose keys ca.previous names. The
-newest lists are also in crl.pem in the data directory, for brokers and other
-programs.
+present issuing certificate, then of previous ones whose keys ca.previous names, then
+of Puppet's. The newest lists but Puppet's are also in crl.pem in the data directory,
+for brokers and other programs.
 
   muster ca crl > crl.pem
   muster ca crl --config prov/provisioner.yaml`

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"muster/provisioner/orders"
@@ -26,6 +27,8 @@ type Nodes struct {
 
 	command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
 	choria  ChoriaFleet // nil without a gateway
+
+	oneTime sync.Mutex // parallel orders about one name would conflict too often
 }
 
 // How long a grant can be used.

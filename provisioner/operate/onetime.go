@@ -46,6 +46,8 @@ func (n *Nodes) OneTime(
 	secret, hash := orders.NewSecret()
 	e := n.event(events.Granted, c)
 	e.Node = string(id)
+	n.oneTime.Lock()
+	defer n.oneTime.Unlock()
 	g, err := trust.Change(ctx, n.logs.Grants, id.SubjectToken(),
 		func(trust.Entry[*orders.Grant]) (*orders.Grant, error) {
 			r, at, err := n.store.Record(ctx, id)

@@ -92,3 +92,32 @@ func TestAKilledRollIsRepeated(t *testing.T) {
 		t.Errorf("another root was made beside the one that was there: %v", err)
 	}
 }
+
+// TestAKilledPuppetAuthorityIsMadeAgain makes the authority of Puppet agents where a killed process has left a part of
+// one.
+func TestAKilledPuppetAuthorityIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "p")
+	if err := Init(dir, Installation{
+		Name:        "broker.example.net",
+		TrustDomain: "example.net",
+		Listen:      "127.0.0.1:0",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	leftovers(t, filepath.Join(dir, puppetDir))
+	made := func() (*MadePuppet, error) {
+		return (&Puppet{Config: filepath.Join(dir, "provisioner.yaml")}).Make()
+	}
+	again(t, filepath.Join(dir, "."+puppetDir+".new"), func() error { _, err := made(); return err })
+	bundle, err := os.ReadFile(filepath.Join(dir, puppetDir, bundleFile))
+	if err != nil {
+		t.Error(err)
+	}
+	if m, err := made(); err != nil || !m.Found {
+		t.Errorf("made again: %+v, %v", m, err)
+	}
+	if now, err := os.ReadFile(filepath.Join(dir, puppetDir, bundleFile)); err != nil || string(bundle) != string(now) {
+		t.Errorf("another bundle was made in place of the one that was there: %v", err)
+	}
+}

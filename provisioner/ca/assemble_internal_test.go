@@ -98,6 +98,7 @@ func TestAssembledIsWhatX509Makes(t *testing.T) {
 		"node of 127 bytes":      {Request{Role: wire.RoleNode, Name: strings.Repeat("a.", 62) + "net"}, true},
 		"node of 253 bytes":      {Request{Role: wire.RoleNode, Name: strings.Repeat("a.", 125) + "net"}, true},
 		"node for an hour":       {Request{Role: wire.RoleNode, Name: "web1.example.net", TTL: time.Hour}, true},
+		"node with extensions":   {Request{Role: wire.RoleNode, Name: "web1.example.net", Extensions: map[string]string{"pp_role": "web", "pp_owner": strings.Repeat("ü", 127), "pp_uuid": "1", "pp_zone": strings.Repeat("z", 130)}}, true},
 		"node, its name again":   {Request{Role: wire.RoleNode, Name: "web1.example.net", DNSNames: []string{"web1.example.net"}}, true},
 		"node with another name": {Request{Role: wire.RoleNode, Name: "web1.example.net", DNSNames: []string{"www.example.net"}}, false},
 		"serving node":           {Request{Role: wire.RoleNode, Name: "web1.example.net", ServerAuth: true}, false},

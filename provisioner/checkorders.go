@@ -103,12 +103,19 @@ func (w *watcher) watchAllowsAll(ctx context.Context) {
 		if !a.ExpiresAt.IsZero() {
 			ends = ", or wait until " + a.ExpiresAt.Format(time.RFC3339)
 		}
+		why := errAllowsAll
+		if a.WithoutToken {
+			why = errAllowsAnyone
+		}
 		return fmt.Errorf("%w; to close it: `muster allow remove '%s'`%s; %s added it at %s",
-			errAllowsAll, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
+			why, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
 	})
 }
 
-var errAllowsAll = errors.New("the allow-list admits every name, so any token holder can enroll under any name")
+var (
+	errAllowsAll    = errors.New("the allow-list admits every name, so any token holder can enroll under any name")
+	errAllowsAnyone = errors.New("the allow-list admits every name without a token: anyone can enroll under any name")
+)
 
 // A grant given under an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {

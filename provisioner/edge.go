@@ -24,6 +24,12 @@ const (
 	ProtocolPuppet Protocol = "puppet"
 )
 
+// Protocols has the names of all.
+var Protocols = []string{ProtocolMuster.String(), ProtocolChoria.String(), ProtocolPuppet.String()}
+
+// PuppetMaxTTL bounds the certificates of Puppet agents: those of version 7 do not renew.
+const PuppetMaxTTL = (5*365 + 1) * 24 * time.Hour
+
 // String returns the name in policies, lists and messages.
 func (p Protocol) String() string {
 	if p == ProtocolMuster {

@@ -74,7 +74,7 @@ type Preview struct {
 	// PolicyOnly leaves the Configurator out: it is unknown, or a helper, which may have effects.
 	PolicyOnly bool
 
-	// MaxTTL is that of [ca.Config].
+	// MaxTTL is that of [ca.Config], but for Puppet agents.
 	MaxTTL time.Duration
 
 	// Record returns the record of a node, nil without one. Nil: names of other nodes are not refused.
@@ -108,7 +108,11 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if err := p.checkForeign(ctx, id, d.Certificate.DNSNames); err != nil {
 		return wire.Files{}, err
 	}
-	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate, nil), p.MaxTTL); err != nil {
+	maxTTL, puppet := p.MaxTTL, in.Source.Protocol == ProtocolPuppet.String()
+	if puppet {
+		maxTTL = PuppetMaxTTL
+	}
+	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate, nil), maxTTL); err != nil {
 		return wire.Files{}, refuse(in.Identity, issueCode(err), err)
 	}
 	if d.Configuration == nil && p.PolicyOnly {
@@ -120,6 +124,9 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 		return wire.Files{}, err
 	}
 	s := Subject{Input: in, CSRDER: csr}
+	if puppet {
+		s.Edge = &Edge{}
+	}
 	if p.Choria != nil && in.Source.Protocol == ProtocolChoria.String() {
 		s.Edge = p.Choria(id)
 	}

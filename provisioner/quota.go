@@ -13,7 +13,7 @@ import (
 // Quotas bound the new identities per hour, since token holders can invent names. 0 means no bound. Each process
 // counts for itself.
 type Quotas struct {
-	PerToken  int
+	PerToken  int // also of all nodes without one
 	PerSource int // by address, or the /64 of an IPv6 address
 }
 
@@ -46,6 +46,9 @@ func hourly[K comparable](n int, now func() time.Time) *limit.Keyed[K] {
 func (q *quotas) take(token jwt.TokenID, source string) error {
 	key := limit.Source(source)
 	if !q.tokens.Allow(token) {
+		if token == "" {
+			return fmt.Errorf("%d new nodes without a token within an hour, the limit", q.limits.PerToken)
+		}
 		return fmt.Errorf("token %s has enrolled %d new nodes within an hour, the limit", token, q.limits.PerToken)
 	}
 	if !q.sources.Allow(key) {

@@ -27,7 +27,7 @@ type templateConfigurator struct{ t *template.Template }
 
 type templateData struct {
 	Identity   string         // web1.example.net
-	Protocol   string         // "muster" or "choria"
+	Protocol   string         // one of [provisioner.Protocols]
 	Hostname   string         // web1: the first label
 	Domain     string         // example.net: the rest, may be ""
 	Facts      map[string]any // unproven; numbers are json.Number

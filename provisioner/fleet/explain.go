@@ -128,8 +128,11 @@ func (e *explainer) about(verb, key, text string) Action {
 }
 
 func (e *explainer) doctor(why string) Action {
-	if e.record.Protocol == provisioner.ProtocolChoria {
+	switch e.record.Protocol {
+	case provisioner.ProtocolChoria:
 		return Action{Text: "read the log of the Choria server: " + why}
+	case provisioner.ProtocolPuppet:
+		return Action{Text: "run `puppet agent --test` on the machine: " + why}
 	}
 	return Action{Text: "run `muster server doctor` on the machine: " + why}
 }
@@ -147,6 +150,14 @@ func (e *explainer) state(events []events.Event) {
 		e.add("revoked", "The node is revoked%s, and cannot enroll.", ordered(r)).Do =
 			e.free("if the node may come back")
 	case provisioner.StateRetired:
+		if r.Awaiting {
+			e.add("awaiting", "The node was retired%s, and its name is kept: a machine gets it with its one-time "+
+				"token, by a grant, or by an approval of its key.", ordered(r)).Do = []Action{
+				{Text: fmt.Sprintf("`muster node grant %s --one-time` makes a token for the machine", e.Identity)},
+				e.about("node retire", "", "if the machine is gone: free the name"),
+			}
+			break
+		}
 		e.add("retired", "The name is free: the node was retired%s. The next node with this name is new.", ordered(r))
 	default:
 		e.add("never_enrolled", "The node has never enrolled, or its record was lost.")
@@ -220,12 +231,16 @@ func (e *explainer) waitingKey(w *waiting.Key) {
 			strings.Join(w.Reasons, "; ")))
 	compared := "its log shows this key"
 	if w.Protocol != "" {
-		compared = "this is its key (docs/choria.md says how to see that)"
+		compared = fmt.Sprintf("this is its key (docs/%s.md says how to see that)", w.Protocol)
 	}
 	switch w.Code {
 	case wire.CodeApprovalPending:
 		f.Do = []Action{e.about("node approve", w.KeyHash, "admit the machine, if "+compared)}
 	case wire.CodeIdentityTaken:
+		if e.record.Awaits() {
+			f.Do = []Action{e.about("node approve", w.KeyHash, "give it the name, if "+compared)}
+			break
+		}
 		if p := provisioner.Protocol(w.Protocol); p != e.record.Protocol {
 			f.Do = []Action{{Text: fmt.Sprintf("the name is enrolled over protocol %s, and this machine asks over %s: "+
 				"if it has replaced the former one, `muster node retire` gives the name to the next machine that "+
@@ -284,6 +299,11 @@ func (e *explainer) ended(r *provisioner.Record) {
 			"key, which needs a grant"}}
 		return
 	}
+	if r.Protocol == provisioner.ProtocolPuppet {
+		f.Do = append([]Action{{Text: "run `puppet ssl clean` and `puppet agent --test` on the machine: it then asks " +
+			"with a new key, which needs a grant"}}, e.free("if the machine is gone")...)
+		return
+	}
 	why := e.tokenFault(r)
 	if why == "" {
 		promise := " The agent enrolls again with its own key when it comes back."
@@ -325,7 +345,9 @@ func (e *explainer) grant(g *orders.Grant) {
 	case !waits(g, e.record, e.now):
 	case e.record.GrantApplies(g, e.now):
 		key := "Another key"
-		if g.KeyHash != "" {
+		if g.Secret != "" {
+			key = "A Puppet agent with the one-time token"
+		} else if g.KeyHash != "" {
 			key = "The key " + g.KeyHash
 		}
 		e.add("granted", "%s can take the name over, once, until %s: granted by %s%s.",

@@ -40,7 +40,7 @@ var states = []provisioner.State{
 type Filter struct {
 	States        []provisioner.State // any of them
 	Site          jwt.Site
-	Protocol      string       // "muster" or "choria"
+	Protocol      string       // one of [provisioner.Protocols]
 	Prefix        string       // of the name
 	Match         wire.Pattern // the name
 	ExpiresBefore time.Time    // end of the certificate
@@ -89,8 +89,8 @@ func (q *Query) Check() error {
 			errs = append(errs, fmt.Errorf("site: %w", err))
 		}
 	}
-	if !slices.Contains([]string{"", "muster", "choria"}, q.Protocol) {
-		errs = append(errs, fmt.Errorf("protocol: %.40q, want muster or choria", q.Protocol))
+	if q.Protocol != "" && !slices.Contains(provisioner.Protocols, q.Protocol) {
+		errs = append(errs, fmt.Errorf("protocol: %.40q, want one of %q", q.Protocol, provisioner.Protocols))
 	}
 	if strings.Trim(q.Prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
 		errs = append(errs, fmt.Errorf("prefix: %.80q, want only a-z, 0-9, - and dots", q.Prefix))

@@ -128,6 +128,8 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 		return fmt.Errorf("%w: it is %s", trust.ErrState, r.State)
 	case n.provisioner.Revocations().Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked", trust.ErrState)
+	case r.Protocol == provisioner.ProtocolPuppet:
+		return wrong(errors.New("a Puppet agent takes no commands: it fetches its configuration at each of its runs"))
 	case o.Verb != wire.VerbReprovision || o.Token != "":
 		return nil
 	}

@@ -13,14 +13,12 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/provisioner"
 	"muster/provisioner/ca"
 )
 
-// Lifetimes of certificates: agents from version 8 on renew theirs, earlier ones never do.
-const (
-	DefaultTTL = 365 * 24 * time.Hour
-	maxTTL     = (5*365 + 1) * 24 * time.Hour
-)
+// DefaultTTL is the life of certificates of agents from version 8 on, which renew theirs.
+const DefaultTTL = 365 * 24 * time.Hour
 
 // An Authority issues the certificates of agents.
 type Authority struct {
@@ -43,7 +41,7 @@ func (s *Settings) Load(cfg ca.Config, own ca.Request, keys *keyfile.Ring) (*Aut
 	}
 	a.Bundle = text
 	cfg.Root, cfg.Issuing, cfg.Key = branch.Root, branch.Issuing, key
-	cfg.Backdate, cfg.MaxTTL, cfg.DefaultTTL = ca.BranchBackdate, maxTTL, DefaultTTL
+	cfg.Backdate, cfg.MaxTTL, cfg.DefaultTTL = ca.BranchBackdate, provisioner.PuppetMaxTTL, DefaultTTL
 	if a.Authority, err = ca.New(cfg); err == nil {
 		err = a.Try(own)
 	}

@@ -9,7 +9,7 @@ import (
 // Shares of the list. Token holders can invent names, so no address and no token can take all of it.
 const (
 	MaxPerSource = 64     // keys of one address, or of one /64 in IPv6
-	MaxPerToken  = 1024   // keys with one token
+	MaxPerToken  = 1024   // keys with one token, and keys without one
 	MaxKeys      = 16_384 // in all
 )
 
@@ -21,6 +21,9 @@ func (ws *List) room(w *Key) error {
 		name := limit.SourceName(source, w.Source)
 		return fmt.Errorf("%w: %d keys from %s, the limit: `muster node forget --address %s` makes room", ErrTooMany,
 			MaxPerSource, name, name)
+	case ws.tokens[w.Token] >= MaxPerToken && w.Token == "":
+		return fmt.Errorf("%w: %d keys without a token, the limit: `muster node pending --by-source` shows from where",
+			ErrTooMany, MaxPerToken)
 	case ws.tokens[w.Token] >= MaxPerToken:
 		return fmt.Errorf("%w: %d keys with one token, the limit: `muster node forget --token-id %s` makes room",
 			ErrTooMany, MaxPerToken, w.Token)

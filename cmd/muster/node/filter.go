@@ -38,7 +38,7 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 	cli.Flag(c, "unseen").StringVar(&f.unseen)
 	cli.Flag(c, "policy").StringVar(&f.Policy)
 	cli.Flag(c, "faulty").BoolVar(&f.Faulty)
-	cli.Flag(c, "protocol").HintOptions("muster", "choria").StringVar(&f.Protocol)
+	cli.Flag(c, "protocol").HintOptions(provisioner.Protocols...).StringVar(&f.Protocol)
 }
 
 // addNameFlags adds the flags that select nodes with a record and pending nodes alike.

@@ -23,7 +23,7 @@ type Kind string
 // The kinds, each with the members of [HistoryItem] that it has.
 const (
 	Presented Kind = "presented"     // a token, from Source
-	Decided   Kind = "decided"       // by the policy: Reason, Policy, its notes as Cause; By approved or granted, with Why
+	Decided   Kind = "decided"       // by the policy: Reason, Policy, notes as Cause; By approved or granted, with Why
 	Issued    Kind = "issued"        // a certificate: Serial, Digest of the configuration
 	Renewed   Kind = "renewed"       // a certificate by renewal
 	Offered   Kind = "offered"       // another configuration for the same certificate

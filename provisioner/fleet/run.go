@@ -27,7 +27,7 @@ type Run struct {
 	Agent       string `json:"agent,omitempty"` // its version
 
 	Resources RunCounts `json:"resources"`
-	Errors    []string  `json:"errors,omitempty"`       // the first ones
+	Errors    []string  `json:"errors,omitempty"`       // the first different ones, those of facts last
 	LeftOut   int       `json:"left_out,omitempty"`     // number of further errors
 	Since     time.Time `json:"failing_since,omitzero"` // of the first of these failed runs in a row
 }

@@ -39,6 +39,7 @@ type agentReport struct {
 	Logs        []struct {
 		Level   string `json:"level"`
 		Message string `json:"message"`
+		Source  string `json:"source"`
 	} `json:"logs"`
 	Metrics map[string]struct {
 		Values [][]json.RawMessage `json:"values"` // name, label, value
@@ -94,16 +95,9 @@ func (a *agentReport) run() *fleet.Run {
 	if r.Version == "null" {
 		r.Version = ""
 	}
-	for _, l := range a.Logs {
-		if !slices.Contains([]string{"err", "alert", "emerg", "crit"}, l.Level) {
-			continue
-		}
-		if len(r.Errors) == maxErrors {
-			r.LeftOut++
-			continue
-		}
-		r.Errors = append(r.Errors, clip(events.Scrub(strings.Join(strings.Fields(l.Message), " ")), maxErrorBytes))
-	}
+	all := a.errors()
+	r.Errors = all[:min(len(all), maxErrors)]
+	r.LeftOut = len(all) - len(r.Errors)
 	for name, at := range map[string]*int{
 		"total":       &r.Resources.Total,
 		"changed":     &r.Resources.Changed,
@@ -114,6 +108,28 @@ func (a *agentReport) run() *fleet.Run {
 		*at = a.count(name)
 	}
 	return r
+}
+
+// errors returns the different errors, those of facts last, since they fail no run.
+func (a *agentReport) errors() (all []string) {
+	const ofFacts = "Facter"
+	seen := make(map[string]bool)
+	for _, late := range []bool{false, true} {
+		for _, l := range a.Logs {
+			if late != (l.Source == ofFacts) || !slices.Contains([]string{"err", "alert", "emerg", "crit"}, l.Level) {
+				continue
+			}
+			text := strings.Join(strings.Fields(l.Message), " ")
+			if l.Source != "" && l.Source != "Puppet" {
+				text = l.Source + ": " + text
+			}
+			if text = clip(events.Scrub(text), maxErrorBytes); !seen[text] {
+				seen[text] = true
+				all = append(all, text)
+			}
+		}
+	}
+	return all
 }
 
 func (a *agentReport) count(name string) int {

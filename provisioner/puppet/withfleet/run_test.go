@@ -177,7 +177,11 @@ func (a *runner) report(status string, errors ...string) {
 	a.t.Helper()
 	logs := []map[string]any{{"level": "notice", "message": "Applied catalog in 0.03 seconds", "file": nil}}
 	for _, e := range errors {
-		logs = append(logs, map[string]any{"level": "err", "message": e, "source": "Puppet", "line": nil})
+		source := "Puppet"
+		if e == "Facter" {
+			source = e
+		}
+		logs = append(logs, map[string]any{"level": "err", "message": e, "source": source, "line": nil})
 	}
 	b, _ := json.Marshal(map[string]any{
 		"host": a.name, "time": "2026-11-30T08:55:52.109717475+00:00", "configuration_version": nil,
@@ -422,14 +426,14 @@ func TestTheLastRunIsKept(t *testing.T) {
 		return r.Status == "changed" && r.Resources == fleet.RunCounts{Total: 9, Changed: 2, Skipped: 1, OutOfSync: 3} &&
 			r.Since.IsZero() && r.Agent == "8.11.0" && r.Environment == "production" && len(r.Errors) == 0
 	})
-	many := []string{"Could not set 'file' on ensure:\n no space", strings.Repeat("é", 1000)}
+	many := []string{"Facter", "Facter", "Could not set 'file' on ensure:\n no space", strings.Repeat("é", 1000)}
 	for i := range 20 {
 		many = append(many, fmt.Sprint("error ", i))
 	}
 	a.report(fleet.RunFailed, many...)
 	first := lastRun(f, web1, "failed", func(r *fleet.Run) bool { return r.Status == fleet.RunFailed })
 	if len(first.Errors) != 5 || first.Errors[0] != "Could not set 'file' on ensure: no space" ||
-		len(first.Errors[1]) > 300 || first.LeftOut != 17 || first.Since != first.At || first.Resources.Failed != 22 {
+		len(first.Errors[1]) > 300 || first.LeftOut != 18 || first.Since != first.At || first.Resources.Failed != 24 {
 		t.Errorf("run %+v", first)
 	}
 	f.Clock.Advance(time.Hour)

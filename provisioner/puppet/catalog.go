@@ -27,7 +27,7 @@ const (
 func checkFiles(files wire.Files) (wire.Files, error) {
 	file, set := files.Configuration[keyFile]
 	if set && (!path.IsAbs(file) || path.Clean(file) != file || file == "/") {
-		return wire.Files{}, fmt.Errorf("setting %q: want the absolute path of a file, without . and ..", keyFile)
+		return wire.Files{}, fmt.Errorf("setting %q: want a clean absolute path", keyFile)
 	}
 	return files, nil
 }

@@ -1,18 +1,10 @@
 package puppet_test
 
 import (
-	"bytes"
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,96 +36,27 @@ default allow := true
 configuration := {"role": object.get(input.facts, "role", "none"), "secret_setting": "` + testbed.Setting + `"}
 `
 
-// runFleet starts a provisioner for Puppet agents whose policy admits all.
-func runFleet(t *testing.T, policy string) *testbed.Fleet {
-	t.Helper()
-	return testbed.New(t, testbed.Options{Puppet: true, Policy: policy})
-}
-
-// A runner plays an agent that has a certificate.
-type runner struct {
-	t      *testing.T
-	f      *testbed.Fleet
-	name   string
-	client *http.Client
-}
-
-// bootstrap enrolls a node as an agent does.
-func bootstrap(t *testing.T, f *testbed.Fleet, name string) *runner {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader,
-		&x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &runner{t: t, f: f, name: name}
-	a.use(nil)
-	a.want(http.StatusOK, http.MethodPut, "/puppet-ca/v1/certificate_request/"+name,
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})), "text/plain")
-	block, _ := pem.Decode(a.want(http.StatusOK, http.MethodGet, "/puppet-ca/v1/certificate/"+name, "", "text/plain"))
-	if block == nil {
-		t.Fatal("no certificate")
-	}
-	bundle, chain := a.want(http.StatusOK, http.MethodGet, "/puppet-ca/v1/certificate/ca", "", "text/plain"),
-		[][]byte{block.Bytes}
-	for issuing, rest := pem.Decode(bundle); issuing != nil; issuing, rest = pem.Decode(rest) {
-		chain = append(chain, issuing.Bytes)
-	}
-	a.use(&tls.Certificate{Certificate: chain, PrivateKey: key})
-	return a
-}
-
-// use makes the runner's connections with a certificate, or none.
-func (a *runner) use(c *tls.Certificate) {
-	cfg := &tls.Config{InsecureSkipVerify: true}
-	if c != nil {
-		cfg.Certificates = []tls.Certificate{*c}
-	}
-	transport := &http.Transport{TLSClientConfig: cfg, DisableCompression: true}
-	a.t.Cleanup(transport.CloseIdleConnections)
-	a.client = &http.Client{Transport: transport}
-}
-
-// ask sends a request for a path as it is, with an Accept header.
-func (a *runner) ask(method, path, body, accept string, header ...string) (*http.Response, []byte) {
+// ask sends a request with an Accept header, if it is not empty, and others.
+func (a *agent) ask(method, path, body, accept string, header ...string) answer {
 	a.t.Helper()
-	r, err := http.NewRequestWithContext(a.f.Context(), method, a.f.PuppetURL(), strings.NewReader(body))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	at, query, _ := strings.Cut(path, "?")
-	r.URL.Opaque, r.URL.RawQuery = "//"+r.URL.Host+at, query
-	if accept != "" {
-		r.Header.Set("Accept", accept)
-	}
-	r.Header.Set("X-Puppet-Version", "8.11.0")
+	a.headers = map[string]string{"Accept-Encoding": "identity"}
 	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		a.headers[header[i]] = header[i+1]
 	}
-	answer, err := a.client.Do(r)
-	if err != nil {
-		a.t.Fatal(err)
+	if accept != "" {
+		a.headers["Accept"] = accept
 	}
-	defer func() { _ = answer.Body.Close() }()
-	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return answer, b
+	return a.do(method, path, []byte(body))
 }
 
 // want is ask with the wanted status.
-func (a *runner) want(status int, method, path, body, accept string, header ...string) []byte {
+func (a *agent) want(status int, method, path, body, accept string, header ...string) string {
 	a.t.Helper()
-	answer, b := a.ask(method, path, body, accept, header...)
-	if answer.StatusCode != status {
-		a.t.Fatalf("%s %s: %s, want %d: %s (%s)", method, path, answer.Status, status, b, a.f.Cause(a.name))
+	got := a.ask(method, path, body, accept, header...)
+	if got.status != status {
+		a.t.Fatalf("%s %s: %d, want %d: %s (%s)", method, path, got.status, status, got.body, a.f.Cause(a.name))
 	}
-	return b
+	return got.body
 }
 
 // form is the body of a catalog request with facts, which are encoded twice.
@@ -161,19 +84,19 @@ type catalogDocument struct {
 }
 
 // catalog asks for the catalog of a run with facts.
-func (a *runner) catalog(facts any) *catalogDocument {
+func (a *agent) catalog(facts any) *catalogDocument {
 	a.t.Helper()
 	b := a.want(http.StatusOK, http.MethodPost, "/puppet/v3/catalog/"+a.name+"?environment=production",
 		form(a.name, facts), richType+", "+jsonType)
 	c := new(catalogDocument)
-	if err := json.Unmarshal(b, c); err != nil {
+	if err := json.Unmarshal([]byte(b), c); err != nil {
 		a.t.Fatal(err)
 	}
 	return c
 }
 
 // report sends the report of a run with errors.
-func (a *runner) report(status string, errors ...string) {
+func (a *agent) report(status string, errors ...string) {
 	a.t.Helper()
 	logs := []map[string]any{{"level": "notice", "message": "Applied catalog in 0.03 seconds", "file": nil}}
 	for _, e := range errors {
@@ -193,7 +116,7 @@ func (a *runner) report(status string, errors ...string) {
 		"resource_statuses": map[string]any{"File[/x]": map[string]any{"events": []any{}}},
 	})
 	if got := a.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+a.name+"?environment=production", string(b),
-		jsonType); string(got) != "[]" {
+		jsonType); got != "[]" {
 		a.t.Errorf("answer to the report: %s", got)
 	}
 }
@@ -210,8 +133,8 @@ func lastRun(f *testbed.Fleet, name, what string, good func(*fleet.Run) bool) (r
 
 func TestARunGetsTheConfigurationOfItsNode(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, admitAll)
-	a := bootstrap(t, f, web1)
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a := enrolled(t, f, web1)
 
 	for path, want := range map[string]string{
 		"node/" + web1 + "?environment=staging&configured_environment=staging": `{"environment":"staging","name":"` +
@@ -223,12 +146,12 @@ func TestARunGetsTheConfigurationOfItsNode(t *testing.T) {
 			`"value":"{ctime}2026-01-01 00:00:00 +0000"},"destination":null,"group":0,"links":"follow","mode":493,` +
 			`"owner":0,"path":"/etc/puppetlabs/code/empty","relative_path":".","type":"directory"}]`,
 	} {
-		answer, b := a.ask(http.MethodGet, "/puppet/v3/"+path, "", jsonType+", text/pson")
-		var got, wanted any
-		if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != jsonType ||
-			json.Unmarshal(b, &got) != nil || json.Unmarshal([]byte(want), &wanted) != nil ||
-			fmt.Sprint(got) != fmt.Sprint(wanted) {
-			t.Errorf("%s: %s, %s %s, want %s", path, answer.Status, answer.Header.Get("Content-Type"), b, want)
+		got := a.ask(http.MethodGet, "/puppet/v3/"+path, "", jsonType+", text/pson")
+		var document, wanted any
+		if got.status != http.StatusOK || got.header.Get("Content-Type") != jsonType ||
+			json.Unmarshal([]byte(got.body), &document) != nil || json.Unmarshal([]byte(want), &wanted) != nil ||
+			fmt.Sprint(document) != fmt.Sprint(wanted) {
+			t.Errorf("%s: %d, %s %s, want %s", path, got.status, got.header.Get("Content-Type"), got.body, want)
 		}
 	}
 	before := f.Revisions(web1)
@@ -274,7 +197,7 @@ func TestARunGetsTheConfigurationOfItsNode(t *testing.T) {
 
 func TestAConfigurationOfPuppetsOwnFile(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, `package muster.enroll
+	f := newFleet(t, testbed.Options{Policy: `package muster.enroll
 
 default allow := true
 
@@ -283,8 +206,8 @@ configuration := {"puppet.file": "/etc/app/app.conf", "a": "b"} if input.facts.f
 configuration := {"puppet.file": "../app.conf", "a": "b"} if input.facts.file == "bad"
 
 configuration := {} if not input.facts.file
-`)
-	a := bootstrap(t, f, web1)
+`})
+	a := enrolled(t, f, web1)
 	if c := a.catalog(map[string]any{}); len(c.Resources) != 0 || c.Environment != "production" {
 		t.Errorf("catalog without a configuration: %+v", c)
 	}
@@ -295,7 +218,7 @@ configuration := {} if not input.facts.file
 	}
 	b := a.want(http.StatusServiceUnavailable, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
 		form(web1, map[string]any{"file": "bad"}), jsonType)
-	if !strings.Contains(string(b), `"message":"configuration_failed: `) {
+	if !strings.Contains(b, `"message":"configuration_failed: `) {
 		t.Errorf("a file that Puppet cannot write: %s", b)
 	}
 	f.Check()
@@ -303,10 +226,9 @@ configuration := {} if not input.facts.file
 
 func TestARunIsOfItsOwnNode(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, admitAll)
-	a, _ := bootstrap(t, f, web1), bootstrap(t, f, web2)
-	nobody := &runner{t: t, f: f, name: web1}
-	nobody.use(nil)
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a, _ := enrolled(t, f, web1), enrolled(t, f, web2)
+	nobody := newAgent(t, f, web1)
 	const v3, in = "/puppet/v3/", "?environment=production"
 	good := form(web1, map[string]any{"role": "x"})
 	for _, c := range []struct{ method, path, body string }{
@@ -317,14 +239,14 @@ func TestARunIsOfItsOwnNode(t *testing.T) {
 		{http.MethodGet, v3 + "file_metadatas/plugins" + in, ""},
 		{http.MethodGet, v3 + "file_content/plugins/x" + in, ""},
 	} {
-		answer, b := nobody.ask(c.method, c.path, c.body, jsonType, "X-Client-Verify", "SUCCESS", "X-Client-DN",
+		got := nobody.ask(c.method, c.path, c.body, jsonType, "X-Client-Verify", "SUCCESS", "X-Client-DN",
 			"CN="+web1)
 		path, _, _ := strings.Cut(c.path, "?")
 		want := fmt.Sprintf("Forbidden request: %s (method :%s). Please see the server logs for details.", path,
 			strings.ToLower(c.method))
-		if answer.StatusCode != http.StatusForbidden || string(b) != want ||
-			!strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain") {
-			t.Errorf("without a certificate, %s %s: %s, %s", c.method, c.path, answer.Status, b)
+		if got.status != http.StatusForbidden || got.body != want ||
+			!strings.HasPrefix(got.header.Get("Content-Type"), "text/plain") {
+			t.Errorf("without a certificate, %s %s: %d, %s", c.method, c.path, got.status, got.body)
 		}
 		for _, name := range []string{web2, strings.ToUpper(web1), web1 + ".", web1 + "%00", "..%2f" + web1, web1 + "/",
 			"%20" + web1, web1 + "%2f..%2f" + web2} {
@@ -346,7 +268,7 @@ func TestARunIsOfItsOwnNode(t *testing.T) {
 		for _, call := range []string{"file_content/", "file_metadata/", "file_metadatas/", "static_file_content/",
 			"file_bucket_file/sha256/"} {
 			b := a.want(http.StatusNotFound, http.MethodGet, v3+call+path+in, "", "*/*")
-			if !strings.Contains(string(b), `"issue_kind":"RESOURCE_NOT_FOUND"`) {
+			if !strings.Contains(b, `"issue_kind":"RESOURCE_NOT_FOUND"`) {
 				t.Errorf("%s%s: %s", call, path, b)
 			}
 		}
@@ -366,7 +288,7 @@ func TestARunIsOfItsOwnNode(t *testing.T) {
 		{http.MethodPut, "report/", `{"host":`, "report: "},
 	} {
 		b := a.want(http.StatusBadRequest, c.method, v3+c.path+web1+in, c.body, jsonType)
-		if !strings.Contains(string(b), c.says) || !strings.Contains(string(b), `"issue_kind":"RUNTIME_ERROR"`) {
+		if !strings.Contains(b, c.says) || !strings.Contains(b, `"issue_kind":"RUNTIME_ERROR"`) {
 			t.Errorf("%s of %.80s: %s, want %q", c.path, c.body, b, c.says)
 		}
 	}
@@ -375,8 +297,8 @@ func TestARunIsOfItsOwnNode(t *testing.T) {
 
 func TestDocumentsAreOfATypeThatTheAgentAccepts(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, admitAll)
-	a := bootstrap(t, f, web1)
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a := enrolled(t, f, web1)
 	catalog, node := "/puppet/v3/catalog/"+web1+"?environment=production", "/puppet/v3/node/"+web1
 	body := form(web1, map[string]any{"role": strings.Repeat("x", 20000)})
 	for _, c := range []struct{ method, path, body, accept, want string }{
@@ -389,19 +311,19 @@ func TestDocumentsAreOfATypeThatTheAgentAccepts(t *testing.T) {
 		{http.MethodGet, node + "?environment=e_1", "", "*/*", jsonType},
 		{http.MethodGet, node + "?environment=", "", jsonType, jsonType},
 	} {
-		answer, b := a.ask(c.method, c.path, c.body, c.accept)
+		got := a.ask(c.method, c.path, c.body, c.accept)
 		if c.want == "" {
-			if answer.StatusCode != http.StatusNotAcceptable || !strings.Contains(string(b), "UNSUPPORTED_FORMAT") {
-				t.Errorf("Accept %q: %s, %s", c.accept, answer.Status, b)
+			if got.status != http.StatusNotAcceptable || !strings.Contains(got.body, "UNSUPPORTED_FORMAT") {
+				t.Errorf("Accept %q: %d, %s", c.accept, got.status, got.body)
 			}
-		} else if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != c.want {
-			t.Errorf("Accept %q: %s, %s", c.accept, answer.Status, answer.Header.Get("Content-Type"))
+		} else if got.status != http.StatusOK || got.header.Get("Content-Type") != c.want {
+			t.Errorf("Accept %q: %d, %s", c.accept, got.status, got.header.Get("Content-Type"))
 		}
 	}
-	answer, b := a.ask(http.MethodPost, catalog, body, jsonType, "Accept-Encoding", "gzip;q=1.0,deflate;q=0.6")
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil || answer.Header.Get("Content-Encoding") != "gzip" || len(b) > 5000 {
-		t.Fatalf("a large catalog: %d bytes, %s: %v", len(b), answer.Header, err)
+	got := a.ask(http.MethodPost, catalog, body, jsonType, "Accept-Encoding", "gzip;q=1.0,deflate;q=0.6")
+	z, err := gzip.NewReader(strings.NewReader(got.body))
+	if err != nil || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 5000 {
+		t.Fatalf("a large catalog: %d bytes, %s: %v", len(got.body), got.header, err)
 	}
 	if plain, err := io.ReadAll(z); err != nil || !json.Valid(plain) {
 		t.Errorf("a compressed catalog: %v", err)
@@ -410,7 +332,7 @@ func TestDocumentsAreOfATypeThatTheAgentAccepts(t *testing.T) {
 		"":                        "An environment parameter must be specified",
 		"?environment=..%2f..%2f": "The environment must be purely alphanumeric, not '../../'",
 	} {
-		if b := a.want(http.StatusBadRequest, http.MethodGet, node+query, "", jsonType); string(b) != says {
+		if b := a.want(http.StatusBadRequest, http.MethodGet, node+query, "", jsonType); b != says {
 			t.Errorf("query %q: %s, want %s", query, b, says)
 		}
 	}
@@ -419,8 +341,8 @@ func TestDocumentsAreOfATypeThatTheAgentAccepts(t *testing.T) {
 
 func TestTheLastRunIsKept(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, admitAll)
-	a := bootstrap(t, f, web1)
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a := enrolled(t, f, web1)
 	a.report("changed")
 	lastRun(f, web1, "changed", func(r *fleet.Run) bool {
 		return r.Status == "changed" && r.Resources == fleet.RunCounts{Total: 9, Changed: 2, Skipped: 1, OutOfSync: 3} &&
@@ -457,8 +379,8 @@ func TestTheLastRunIsKept(t *testing.T) {
 
 func TestBodiesOfARunAreBounded(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, admitAll)
-	a := bootstrap(t, f, web1)
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a := enrolled(t, f, web1)
 	const in = "?environment=production"
 	report := func(size int) string {
 		return `{"host":"` + web1 + `","status":"unchanged","resource_statuses":{"x":"` + strings.Repeat("x", size) + `"}}`
@@ -486,16 +408,16 @@ func TestBodiesOfARunAreBounded(t *testing.T) {
 
 func TestARefusedRunSaysWhy(t *testing.T) {
 	t.Parallel()
-	f := runFleet(t, `package muster.enroll
+	f := newFleet(t, testbed.Options{Policy: `package muster.enroll
 
 default allow := true
 
 deny contains "secret reason" if input.facts.role == "bad"
-`)
-	a := bootstrap(t, f, web1)
+`})
+	a := enrolled(t, f, web1)
 	b := a.want(http.StatusForbidden, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
 		form(web1, map[string]any{"role": "bad"}), jsonType)
-	if !strings.Contains(string(b), `"message":"denied: `) || strings.Contains(string(b), "secret reason") {
+	if !strings.Contains(b, `"message":"denied: `) || strings.Contains(b, "secret reason") {
 		t.Errorf("answer to a denied run: %s", b)
 	}
 	f.Revoke(web1)

@@ -46,6 +46,18 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if err := os.Chmod(credential, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	fails("--names, with patterns of nodes, is for --role foreman", "operator", "add", "vera", "--role", "viewer", "--names", "web*.example.net", "--certificate")
+	fails("covers every name", "operator", "add", "foreman", "--role", "foreman", "--names", "*", "--certificate", "--config", path)
+	socket("operator", "add", "foreman", "--role", "foreman", "--names", "build-*.example.net", "--certificate")
+	fails("needs viewer", "status", "--url", "https://localhost:"+api, "--login", filepath.Join(dir, "foreman.pem"))
+	if out := socket("operator", "list", "-o", "wide"); !strings.Contains(out, "build-*.example.net") {
+		t.Errorf("list: %s", out)
+	}
+	fails("give one name", "node", "grant", "a.example.net", "b.example.net", "--one-time", "--config", path)
+	if out := socket("node", "grant", "build-1.example.net", "--one-time"); !regexp.MustCompile(`(?m)^[A-Za-z0-9_-]{43}$`).MatchString(out) {
+		t.Errorf("one-time secret: %s", out)
+	}
+	fails("no such node has enrolled", "node", "retire", "build-1.example.net", "--awaiting", "--config", path)
 	installation := regexp.MustCompile(`"installation": "([^"]+)"`).FindStringSubmatch(out)
 	if installation == nil {
 		t.Fatalf("added: %s", out)

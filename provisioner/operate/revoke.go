@@ -52,8 +52,8 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 }
 
 // Clean is [Nodes.Retire] for a Puppet node whose machine is built again: the name is kept for a one-time secret, a
-// grant or an approval. An identity without a record, or that is retired, stays as it is. The error is
-// [trust.ErrState] if the node is enrolled over another protocol.
+// grant or an approval. A retired identity stays as it is. The error is also [trust.ErrState] if the node is enrolled
+// over another protocol.
 func (n *Nodes) Clean(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
 	return n.retire(ctx, id, true, c, seen...)
 }
@@ -74,8 +74,6 @@ func (n *Nodes) retire(
 		retired := newest != nil && newest.Kind == trust.RetiredNode && record != nil &&
 			(newest.ID != record.Revoked || record.State == provisioner.StateRetired)
 		switch {
-		case record == nil && newest == nil && await:
-			return nil, nil
 		case record == nil && newest == nil:
 			return nil, provisioner.ErrNoRecord
 		case retired && newest.Awaiting && !await: // an entry that frees the kept name

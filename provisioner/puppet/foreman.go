@@ -207,7 +207,8 @@ func (f *foreman) sign(id wire.Identity) error {
 // clean also drops the keys that wait, as Foreman's list shows them.
 func (f *foreman) clean(id wire.Identity) error {
 	cause := f.cause("certificate cleaned")
-	if err := f.cfg.Orders.Nodes.Clean(f.r.Context(), id, cause); err != nil {
+	err := f.cfg.Orders.Nodes.Clean(f.r.Context(), id, cause)
+	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
 	}
 	keys, err := f.waiting(f.r.Context(), id)

@@ -36,7 +36,7 @@ default allow := true
 configuration := {"role": object.get(input.facts, "role", "none"), "secret_setting": "` + testbed.Setting + `"}
 `
 
-// ask sends a request with an Accept header, if it is not empty, and others.
+// ask sends a request with an Accept header, if it is not empty, and further headers.
 func (a *agent) ask(method, path, body, accept string, header ...string) answer {
 	a.t.Helper()
 	a.headers = map[string]string{"Accept-Encoding": "identity"}
@@ -423,5 +423,36 @@ deny contains "secret reason" if input.facts.role == "bad"
 	f.Revoke(web1)
 	a.want(http.StatusForbidden, http.MethodPost, "/puppet/v3/catalog/"+web1+"?environment=production",
 		form(web1, map[string]any{}), jsonType)
+	f.Check()
+}
+
+// Slow bodies take the room of their address. Agents there wait, and those elsewhere have their runs.
+func TestSlowReportsLeaveRoomForOtherAddresses(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Options{Policy: admitAll})
+	a, elsewhere := enrolled(t, f, web1), enrolled(t, f, web2)
+	a.source, elsewhere.source = "127.0.0.1", "127.0.0.2"
+	a.connect()
+	elsewhere.connect()
+	const in = "?environment=production"
+	for range 8 {
+		slow, w := io.Pipe()
+		t.Cleanup(func() { _ = w.Close() })
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodPut, f.PuppetURL()+"/puppet/v3/report/"+web1+in, slow)
+		must(t, err)
+		r.ContentLength = 4 << 20
+		go func() {
+			if got, err := a.client.Do(r); err == nil {
+				_ = got.Body.Close()
+			}
+		}()
+	}
+	report := `{"host":"` + web1 + `","status":"unchanged"}`
+	f.Eventually("the address has no room", func() bool {
+		got := a.ask(http.MethodPut, "/puppet/v3/report/"+web1+in, report, jsonType)
+		return got.status == http.StatusServiceUnavailable && got.header.Get("Retry-After") != ""
+	})
+	elsewhere.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+web2+in, strings.Replace(report, web1, web2, 1),
+		jsonType)
 	f.Check()
 }

@@ -98,17 +98,15 @@ func (s *serving) configure(cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
+	agents, err := s.puppetSection(cfg)
+	if err != nil {
+		return err
+	}
 	edited := strings.NewReplacer(
 		"\nquotas:\n", "\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n",
 		"\nchoria:\n", "\nchoria:\n"+gateway,
+		"\npuppet:\n", "\n"+agents,
 	)
-	if cfg.Puppet.Enabled {
-		section, err := s.puppetSection()
-		if err != nil {
-			return err
-		}
-		text = append(text, section...)
-	}
 	policies := filepath.Join(s.home(), "policy")
 	root, rerr := os.ReadFile(filepath.Join(s.home(), "ca", "root.pem"))
 	key, serr := os.ReadFile(filepath.Join(s.home(), "seal.pub"))

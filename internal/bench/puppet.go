@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -16,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -69,18 +67,12 @@ var report []byte
 // A puppetAuthority is what agents know of the authority.
 type puppetAuthority struct {
 	credential *httpapi.Credential // the operator's
+	url        string
 	secure     *tls.Config
 	issuing    *x509.CertPool
 	bundle     []*x509.Certificate // agents send it after their own certificate
-	kept       chan *agentConn     // connections that agents share, nil if not open
+	kept       *http.Client        // its connections are shared
 	report     string
-}
-
-// An agentConn is an agent's connection, with one request at a time.
-type agentConn struct {
-	*tls.Conn
-	host string
-	r    *bufio.Reader
 }
 
 // newPuppetAuthority fetches the authority's certificates.
@@ -91,23 +83,16 @@ func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*
 	}
 	p := &puppetAuthority{
 		credential: credential,
+		url:        "https://" + address,
 		issuing:    x509.NewCertPool(),
-		kept:       make(chan *agentConn, sharedLinks),
 		report:     compact.String(),
-	}
-	for range sharedLinks {
-		p.kept <- nil
 	}
 	p.secure = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	verifyOnce(p.secure, func(cs tls.ConnectionState) error {
 		return p.verify(cs.PeerCertificates, x509.VerifyOptions{DNSName: host})
 	})
-	c, err := p.dial(address, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Close() }()
-	b, err := c.get("/puppet-ca/v1/certificate/ca")
+	p.kept = p.client(nil)
+	b, err := p.get(p.kept, "/puppet-ca/v1/certificate/ca")
 	if err == nil {
 		p.bundle, err = trust.ParseCertificates(string(b))
 	}
@@ -129,56 +114,43 @@ func (p *puppetAuthority) verify(chain []*x509.Certificate, o x509.VerifyOptions
 	return err
 }
 
-// dial connects. A nil certificate: without one.
-func (p *puppetAuthority) dial(address string, certificate *tls.Certificate) (*agentConn, error) {
-	secure := p.secure
+// client returns a client with connections of its own. A nil certificate: without one.
+func (p *puppetAuthority) client(certificate *tls.Certificate) *http.Client {
+	secure := p.secure.Clone()
 	if certificate != nil {
-		secure = secure.Clone()
 		secure.Certificates = []tls.Certificate{*certificate}
 	}
-	tcp, err := net.DialTimeout("tcp", address, dialTimeout)
-	if err != nil {
-		return nil, err
+	return &http.Client{
+		Transport: &http.Transport{TLSClientConfig: secure, MaxConnsPerHost: sharedLinks, MaxIdleConnsPerHost: sharedLinks},
+		Timeout:   replyTimeout,
 	}
-	c := &agentConn{Conn: tls.Client(tcp, secure), host: address}
-	c.r = bufio.NewReaderSize(c.Conn, readBuffer)
-	if err := c.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	if err := c.Handshake(); err != nil {
-		return nil, errors.Join(fmt.Errorf("TLS: %w", err), c.Close())
-	}
-	return c, nil
 }
 
-func (c *agentConn) get(path string) ([]byte, error) { return c.do(http.MethodGet, path, "", "") }
+func (p *puppetAuthority) get(c *http.Client, path string) ([]byte, error) {
+	return p.do(c, http.MethodGet, path, "", "")
+}
 
 // do sends a request and returns the body of the answer. An answer other than 200 is an error, a [refusal] if the agent
 // should try again.
-func (c *agentConn) do(method, path, kind, body string) ([]byte, error) {
-	var b strings.Builder
-	b.Grow(512 + len(body))
-	b.WriteString(method + " " + path + " HTTP/1.1\r\nHost: " + c.host + "\r\n" +
-		"User-Agent: Puppet/8.11.0 Ruby/3.1.2-p20 (x86_64-linux)\r\nX-Puppet-Version: 8.11.0\r\n")
-	if strings.HasPrefix(path, "/puppet-ca/v1/certificate/") {
-		b.WriteString("Accept: text/plain\r\n")
-	} else {
-		b.WriteString("Accept: application/json\r\n")
-	}
-	if kind != "" {
-		b.WriteString("Content-Type: " + kind + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n")
-	}
-	b.WriteString("\r\n" + body)
-	if err := c.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
-		return nil, err
-	}
-	if _, err := io.WriteString(c.Conn, b.String()); err != nil {
-		return nil, err
-	}
-	answer, err := http.ReadResponse(c.r, nil)
+func (p *puppetAuthority) do(c *http.Client, method, path, kind, body string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	r.Header.Set("User-Agent", "Puppet/8.11.0 Ruby/3.1.2-p20 (x86_64-linux)")
+	r.Header.Set("X-Puppet-Version", "8.11.0")
+	r.Header.Set("Accept", "application/json")
+	if strings.HasPrefix(path, "/puppet-ca/v1/certificate/") {
+		r.Header.Set("Accept", "text/plain")
+	}
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
 	got, err := io.ReadAll(answer.Body)
 	switch {
 	case err != nil:
@@ -206,29 +178,18 @@ func (f *fleet) newPuppetNode(i int) (*node, error) {
 
 // requestCertificate does what an agent does after it has made its key.
 func (f *fleet) requestCertificate(_ context.Context, n *node) error {
-	var c *agentConn
-	shared := f.cfg.Connection.Shared
-	if shared {
-		c = <-f.puppet.kept
-		defer func() { f.puppet.kept <- c }()
+	c := f.puppet.kept
+	if !f.cfg.Connection.Shared {
+		c = f.puppet.client(nil)
+		defer c.CloseIdleConnections()
 	}
-	if c == nil {
-		var err error
-		if c, err = f.puppet.dial(f.address, nil); err != nil {
-			return err
-		}
+	_, err := f.puppet.do(c, http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
+	if err != nil && !errors.Is(err, errWrong) { // then too agents ask for the certificate
+		return err
 	}
-	_, err := c.do(http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
-	var certificate []byte
-	if err == nil || errors.Is(err, errWrong) { // agents ask for the certificate then too
-		certificate, err = c.get("/puppet-ca/v1/certificate/" + n.Identity)
-	}
+	certificate, err := f.puppet.get(c, "/puppet-ca/v1/certificate/"+n.Identity)
 	if err == nil {
 		n.offer = &offer{reply: certificate}
-	}
-	if err != nil || !shared {
-		_ = c.Close()
-		c = nil
 	}
 	return err
 }
@@ -258,18 +219,15 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errWrong, err)
 	}
-	c, err := f.puppet.dial(f.address, certificate)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
+	c := f.puppet.client(certificate)
+	defer c.CloseIdleConnections()
 	const list = "&ignore=.svn&ignore=CVS&ignore=.git&ignore=.hg&checksum_type=sha256&environment=production"
 	for _, path := range []string{
 		"plugins?recurse=false&links=manage&source_permissions=ignore" + list,
 		"pluginfacts?recurse=true&max_files=-1&links=follow&source_permissions=use" + list,
 		"plugins?recurse=true&max_files=-1&links=follow&source_permissions=ignore" + list,
 	} {
-		if _, err := c.get("/puppet/v3/file_metadatas/" + path); err != nil {
+		if _, err := f.puppet.get(c, "/puppet/v3/file_metadatas/"+path); err != nil {
 			return err
 		}
 	}
@@ -277,7 +235,7 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	facts := fmt.Sprintf(`{"name":%q,"values":%s,"timestamp":%q,"expiration":%q}`, n.Identity,
 		factsOf(n.Identity, cmp.Or(f.cfg.FactsBytes, puppetFacts)), at.Format(time.RFC3339Nano),
 		at.Add(30*time.Minute).Format(time.RFC3339Nano))
-	catalog, err := c.do(http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
+	catalog, err := f.puppet.do(c, http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
 		"application/x-www-form-urlencoded", url.Values{
 			"facts_format":           {"application/json"},
 			"facts":                  {url.QueryEscape(facts)},
@@ -295,18 +253,14 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	if !bytes.Contains(catalog, []byte(`"environment":"production"`)) {
 		return fmt.Errorf("%w: catalog %.200q", errWrong, catalog)
 	}
-	_, err = c.do(http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production", "application/json",
+	_, err = f.puppet.do(c, http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production", "application/json",
 		strings.ReplaceAll(f.puppet.report, "HOST", n.Identity))
 	return err
 }
 
 // measurePuppet has the agents of a wave run twice, and measures the second time. Then it lists all certificates.
 func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) error {
-	for range sharedLinks {
-		if c := <-w.puppet.kept; c != nil {
-			_ = c.Close()
-		}
-	}
+	w.puppet.kept.CloseIdleConnections()
 	p := &PuppetResult{}
 	result.Puppet = p
 	for _, first := range []bool{true, false} {
@@ -350,14 +304,11 @@ func (p *PuppetResult) addRuns(w *wave) {
 func (p *PuppetResult) list(f *fleet) error {
 	took := make([]time.Duration, puppetLists)
 	for i := range took {
-		c, err := f.puppet.dial(f.address, f.puppet.credential.Certificate)
-		if err != nil {
-			return err
-		}
+		c := f.puppet.client(f.puppet.credential.Certificate)
 		start := time.Now()
-		b, err := c.get(puppetStatuses)
+		b, err := f.puppet.get(c, puppetStatuses)
 		took[i] = time.Since(start)
-		_ = c.Close()
+		c.CloseIdleConnections()
 		var listed []struct{ Name, State string }
 		if err := errors.Join(err, json.Unmarshal(b, &listed)); err != nil {
 			return fmt.Errorf("list statuses: %w", err)
@@ -389,14 +340,17 @@ func (f *fleet) preparePuppet(ctx context.Context, login, host string) error {
 }
 
 // puppetSection makes the authority of agents, and returns the section of provisioner.yaml for it.
-func (s *serving) puppetSection() (string, error) {
+func (s *serving) puppetSection(cfg *Config) (string, error) {
+	if !cfg.Puppet.Enabled {
+		return "puppet:\n", nil
+	}
 	made, err := (&setup.Puppet{Config: s.config(0)}).Make()
 	if err != nil {
 		return "", err
 	}
 	address, err := freePort()
 	s.puppet = "https://" + address
-	return "\n" + strings.Replace(made.Lines, ":8140", strings.Replace(address, "localhost", "127.0.0.1", 1), 1), err
+	return strings.Replace(made.Lines, ":8140", strings.Replace(address, "localhost", "127.0.0.1", 1), 1), err
 }
 
 // addOperator makes the operator that lists certificates.

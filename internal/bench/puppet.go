@@ -121,8 +121,12 @@ func (p *puppetAuthority) client(certificate *tls.Certificate) *http.Client {
 		secure.Certificates = []tls.Certificate{*certificate}
 	}
 	return &http.Client{
-		Transport: &http.Transport{TLSClientConfig: secure, MaxConnsPerHost: sharedLinks, MaxIdleConnsPerHost: sharedLinks},
-		Timeout:   replyTimeout,
+		Transport: &http.Transport{
+			TLSClientConfig:     secure,
+			MaxConnsPerHost:     sharedLinks,
+			MaxIdleConnsPerHost: sharedLinks,
+		},
+		Timeout: replyTimeout,
 	}
 }
 
@@ -253,8 +257,8 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	if !bytes.Contains(catalog, []byte(`"environment":"production"`)) {
 		return fmt.Errorf("%w: catalog %.200q", errWrong, catalog)
 	}
-	_, err = f.puppet.do(c, http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production", "application/json",
-		strings.ReplaceAll(f.puppet.report, "HOST", n.Identity))
+	_, err = f.puppet.do(c, http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production",
+		"application/json", strings.ReplaceAll(f.puppet.report, "HOST", n.Identity))
 	return err
 }
 

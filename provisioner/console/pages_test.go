@@ -4,8 +4,10 @@ import (
 	"html"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/provisioner/trust"
 
@@ -16,6 +18,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/fleet"
 )
 
 // markup is a name or fact of a hostile node.
@@ -195,6 +198,47 @@ func TestNodeActions(t *testing.T) {
 	if a := v.post("/nodes/web1.example.net/do/explode", "why", "late"); a.status != http.StatusNotFound {
 		t.Errorf("an action that is none: %d", a.status)
 	}
+}
+
+// The page of a node shows the last run of its Puppet agent.
+func TestTheLastRunIsShown(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	v := signedIn(t, f, "anna", trust.RoleOperator)
+	if page := v.see("/nodes/web1.example.net"); strings.Contains(page, "Last run") {
+		t.Errorf("a run of an agent that reports none: %s", page)
+	}
+	run := &fleet.Run{
+		Schema:    fleet.RunSchema,
+		Identity:  "web1.example.net",
+		At:        f.Clock.Now().UTC(),
+		Status:    fleet.RunFailed,
+		Resources: fleet.RunCounts{Total: 9, Failed: 1},
+		Errors:    []string{"no <space> left"},
+		LeftOut:   7,
+		Since:     f.Clock.Now().UTC(),
+	}
+	shown := func(want ...string) {
+		t.Helper()
+		if err := f.Daemon().Store().PutRun(run); err != nil {
+			t.Fatal(err)
+		}
+		f.Eventually("the last run is shown", func() bool {
+			page := v.see("/nodes/web1.example.net")
+			return !slices.ContainsFunc(want, func(text string) bool { return !strings.Contains(page, text) })
+		})
+	}
+	shown("Last run", "failed", "9 resources: 0 out of sync, 0 changed, 1 failed, 0 skipped", "failing since",
+		"no &lt;space&gt; left", "and 7 more")
+	run.At = f.Record("web1.example.net").OwnedSince.Add(-time.Second)
+	if err := f.Daemon().Store().PutRun(run); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("a run of a former owner is not shown", func() bool {
+		return !strings.Contains(v.see("/nodes/web1.example.net"), "Last run")
+	})
 }
 
 // TestApprovals decides about two of three that wait.

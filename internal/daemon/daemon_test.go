@@ -70,12 +70,14 @@ quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]
 fleet: {facts: [os.name, "a b", db_password, os.name]}
 health: {metrics: true}
+puppet: {listen: "puppet:8140", names: [192.0.2.1, "*.example.net"], bundle: b}
 `, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ",
 			"broker.max_connections: ", "health.metrics: set without health.listen",
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ",
 			"configuration.timeout: ",
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
+			"puppet.listen: ", "puppet.names[1]: ", "puppet.key: missing", "puppet.root_crl: missing",
 			`fleet.facts: fact "a b": want a name of 1 to 64 letters`,
 			`fleet.facts: fact "db_password": the name suggests a secret`, `fleet.facts: fact "os.name": named twice`,
 		}},

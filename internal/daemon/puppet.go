@@ -20,9 +20,7 @@ type puppetFiles struct {
 }
 
 func (c *Config) validatePuppet(v *Mistakes) {
-	for _, err := range c.Puppet.Check() {
-		v.Check("puppet", err)
-	}
+	v.errs = append(v.errs, c.Puppet.Check()...)
 	if c.Puppet.Enabled() {
 		v.Listen("puppet.listen", c.Puppet.Listen)
 	}

@@ -54,18 +54,18 @@ func (s *Settings) Check() []error {
 	var errs []error
 	for i, n := range s.Names {
 		if _, err := wire.ParseIdentity(n); err != nil && net.ParseIP(n) == nil {
-			errs = append(errs, conffile.Prefix(fmt.Sprintf("names[%d]", i), err))
+			errs = append(errs, conffile.Prefix(fmt.Sprintf("puppet.names[%d]", i), err))
 		}
 	}
 	if s.Listen == "" && len(s.Names) == 0 && s.Bundle == "" && s.Key == "" && s.RootCRL == "" {
 		return nil
 	}
 	if s.Enabled() && len(s.Names) == 0 {
-		errs = append(errs, errors.New("names: missing: the names and addresses under which agents reach it"))
+		errs = append(errs, errors.New("puppet.names: missing: the names and addresses under which agents reach it"))
 	}
 	for i, key := range []string{"bundle", "key", "root_crl"} {
 		if *s.Files()[i] == "" {
-			errs = append(errs, errors.New(key+": missing: `muster ca puppet` makes it"))
+			errs = append(errs, errors.New("puppet."+key+": missing: `muster ca puppet` makes it"))
 		}
 	}
 	return errs

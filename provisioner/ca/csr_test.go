@@ -14,6 +14,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"errors"
+	"maps"
 	"math/big"
 	"net"
 	"net/url"
@@ -332,6 +333,107 @@ func TestOnlyTheKeyOfACSRIsCertified(t *testing.T) {
 			if role, name, err := a.Verify(parsed, nil, noon); err != nil || role != wire.RoleNode ||
 				name != "web1.example.net" {
 				t.Errorf("Verify = %s, %s, %v, want the node", role, name, err)
+			}
+		})
+	}
+}
+
+// TestWhatAPuppetAgentAsksFor: extensions by name, a challengePassword, and what is not permitted.
+func TestWhatAPuppetAgentAsksFor(t *testing.T) {
+	t.Parallel()
+	key := newEC(t, elliptic.P256())
+	text := func(params, value string) []byte {
+		b, err := asn1.MarshalWithParams(value, params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	puppet := func(value []byte, arcs ...int) pkix.Extension {
+		return pkix.Extension{Id: append(asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34380}, arcs...), Value: value}
+	}
+	challenges := func(values ...any) asn1.RawValue { return attribute(t, oidChallenge, values...) }
+	raw := func(tag string, value string) asn1.RawValue { return asn1.RawValue{FullBytes: text(tag, value)} }
+	ask := func(extensions []pkix.Extension, more ...asn1.RawValue) []byte {
+		return rawRequest{attributes: append(more, attribute(t, oidRequest, extensions))}.sign(t, key)
+	}
+	san := altNames(t, altName(2, []byte("web1.example.net")))
+	long := strings.Repeat("x", wire.MaxTokenBytes)
+	for name, tt := range map[string]struct {
+		der         []byte
+		extensions  map[string]string
+		unpermitted []string
+		challenge   string
+		refused     bool
+	}{
+		"nothing": {der: ask(nil)},
+		"what agents ask for": {
+			der: ask([]pkix.Extension{san, puppet(text("utf8", "web"), 1, 1, 13), puppet(text("printable", "z1"), 1, 1, 20),
+				puppet(text("utf8", "hush"), 1, 1, 4)}, challenges(raw("utf8", "token"))),
+			extensions: map[string]string{"pp_role": "web", "pp_zone": "z1"}, challenge: "token",
+		},
+		"a challenge in IA5":         {der: ask(nil, challenges(raw("ia5", "a@b"))), challenge: "a@b"},
+		"a challenge in Printable":   {der: ask(nil, challenges(raw("printable", "a b"))), challenge: "a b"},
+		"a challenge as long as any": {der: ask(nil, challenges(raw("utf8", long))), challenge: long},
+		"an authorization": {
+			der:         ask([]pkix.Extension{puppet(text("utf8", "true"), 1, 3, 39)}),
+			unpermitted: []string{"1.3.6.1.4.1.34380.1.3.39"},
+		},
+		"a private one": {
+			der:         ask([]pkix.Extension{puppet(text("utf8", "x"), 1, 2, 1)}),
+			unpermitted: []string{"1.3.6.1.4.1.34380.1.2.1"},
+		},
+		"a number without a name": {
+			der:         ask([]pkix.Extension{puppet(text("utf8", "x"), 1, 1, 99)}),
+			unpermitted: []string{"1.3.6.1.4.1.34380.1.1.99"},
+		},
+		"below a name": {
+			der:         ask([]pkix.Extension{puppet(text("utf8", "x"), 1, 1, 13, 1)}),
+			unpermitted: []string{"1.3.6.1.4.1.34380.1.1.13.1"},
+		},
+		"two challenges": {
+			der:     ask(nil, challenges(raw("utf8", "a"), raw("utf8", "b"))),
+			refused: true,
+		},
+		"two attributes of challenge": {
+			der:     ask(nil, challenges(raw("utf8", "a")), challenges(raw("utf8", "b"))),
+			refused: true,
+		},
+		"a challenge that is no text": {der: ask(nil, challenges(7)), refused: true},
+		"a challenge of two lines":    {der: ask(nil, challenges(raw("utf8", "a\nb"))), refused: true},
+		"an extension that is no text": {
+			der:     ask([]pkix.Extension{puppet([]byte{2, 1, 7}, 1, 1, 13)}),
+			refused: true,
+		},
+		"an extension with more": {
+			der:     ask([]pkix.Extension{puppet(append(text("utf8", "x"), 0), 1, 1, 13)}),
+			refused: true,
+		},
+		"an extension with a control": {
+			der:     ask([]pkix.Extension{puppet(text("utf8", "x\x00"), 1, 1, 13)}),
+			refused: true,
+		},
+		"an extension too long": {
+			der:     ask([]pkix.Extension{puppet(text("utf8", long[:256]), 1, 1, 13)}),
+			refused: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := ca.ParseCSR(tt.der)
+			if tt.refused {
+				if !errors.Is(err, ca.ErrCSR) {
+					t.Errorf("ParseCSR = %+v, %v, want %v", c, err, ca.ErrCSR)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !maps.Equal(c.Extensions, tt.extensions) || !slices.Equal(c.Unpermitted, tt.unpermitted) ||
+				c.Challenge != tt.challenge {
+				t.Errorf("asked for %v and %q with a challenge of %d bytes, want %v, %q and %d", c.Extensions, c.Unpermitted,
+					len(c.Challenge), tt.extensions, tt.unpermitted, len(tt.challenge))
 			}
 		})
 	}

@@ -116,7 +116,7 @@ func parseCSR(der []byte) (*CSR, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not PKCS #10 in DER: %w", err)
 	}
-	if req.Version != 0 { // RFC 2986 section 4.1
+	if req.Version != 0 && req.Version != 2 { // RFC 2986 section 4.1 wants 0; `puppetserver ca generate` writes 2
 		return nil, fmt.Errorf("version %d, want 0", req.Version)
 	}
 	if req.PublicKey == nil {

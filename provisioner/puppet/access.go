@@ -73,18 +73,14 @@ func (s *Server) admit(r *request, need access) error {
 
 // admitNode confirms the newest certificate of the node if this is the first request with it.
 func (s *Server) admitNode(r *request) error {
-	shown := r.TLS.PeerCertificates
-	if len(shown) == 0 {
-		return errNoCertificate
-	}
-	role, name, err := s.cfg.Provisioner.Config().Authority.Verify(shown[0], shown[1:], s.cfg.Now())
+	role, name, err := s.peer(r)
 	if err != nil {
 		return err
 	}
 	if role != wire.RoleNode {
 		return fmt.Errorf("%w: certificate of role %s, want node", errForbidden, role)
 	}
-	serial := ca.Serial(shown[0])
+	serial := ca.Serial(r.TLS.PeerCertificates[0])
 	node, err := s.cfg.Provisioner.Gate.AdmitPeer(r.Context(), provisioner.ProtocolPuppet, wire.Identity(name), serial)
 	if err != nil {
 		return err
@@ -102,6 +98,22 @@ func (s *Server) admitNode(r *request) error {
 		}
 	}
 	return nil
+}
+
+// peer returns the role and the name in the caller's certificate.
+func (s *Server) peer(r *request) (wire.Role, string, error) {
+	shown := r.TLS.PeerCertificates
+	if len(shown) == 0 {
+		return "", "", errNoCertificate
+	}
+	return s.cfg.Provisioner.Config().Authority.Verify(shown[0], shown[1:], s.cfg.Now())
+}
+
+// isOperator reports whether the caller of a route for anyone is an operator. A node's certificate is no failed login.
+func (s *Server) isOperator(r *request) bool {
+	role, _, _ := s.peer(r)
+	shown := role == wire.RoleOperator || r.Header.Get(tokenHeader) != ""
+	return shown && s.admitOperator(r, trust.RoleViewer) == nil
 }
 
 func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {

@@ -13,7 +13,6 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
-	"muster/provisioner/trust"
 )
 
 const (
@@ -149,8 +148,7 @@ func (s *Server) getCertificate(w http.ResponseWriter, r *request) {
 		notFound(w, r.name)
 		return
 	}
-	operator := r.Header.Get(tokenHeader) != "" && s.admitOperator(r, trust.RoleViewer) == nil
-	leaf, refusal := s.current(r.Context(), v, operator)
+	leaf, refusal := s.current(r.Context(), v, s.isOperator(r))
 	switch {
 	case leaf != nil:
 		text(w, http.StatusOK, string(leaf))

@@ -445,9 +445,12 @@ func TestMalformedRequests(t *testing.T) {
 	good := a.csr()
 	small, large := newAgent(t, f, web1), newAgent(t, f, web1)
 	small.key, large.key = newRSAKey(t, 1024), newRSAKey(t, 4104)
+	forge := func(request []byte) []byte {
+		block, _ := pem.Decode(request)
+		block.Bytes[len(block.Bytes)-3] ^= 1
+		return pem.EncodeToMemory(block)
+	}
 	block, _ := pem.Decode(good)
-	block.Bytes[len(block.Bytes)-3] ^= 1
-	forged := pem.EncodeToMemory(block)
 	named := func(name string) []byte { return newAgent(t, f, name).csr() }
 	for what, c := range map[string]struct {
 		path   string
@@ -459,9 +462,9 @@ func TestMalformedRequests(t *testing.T) {
 		"text":               {web1, []byte("hello"), 400, ""},
 		"DER":                {web1, block.Bytes, 400, ""},
 		"two requests":       {web1, append(bytes.Clone(good), good...), 400, ""},
-		"a forged signature": {web1, forged, 400, "signature"},
+		"a forged signature": {web1, forge(good), 400, "signature"},
 		"RSA of 1024 bits":   {web1, small.csr(), 400, "1024 bits"},
-		"RSA of 4104 bits":   {web1, large.csr(), 400, "4104 bits"},
+		"RSA of 4104 bits":   {web1, forge(large.csr()), 400, "4104 bits"}, // before the signature is verified
 		"another name":       {web2, good, 400, `Instance name "web1.example.net" does not match requested key "web2.example.net"`},
 		"upper case":         {"WEB1.example.net", named("WEB1.example.net"), 400, "Certificate names must be lower case."},
 		"traversal":          {"..%2F..%2Fetc%2Fpasswd", named("../../etc/passwd"), 400, "Subject hostname format is invalid"},

@@ -41,10 +41,11 @@ type agent struct {
 	name string
 	key  crypto.Signer
 
-	challenge string            // challengePassword, if not empty
-	version   string            // X-Puppet-Version
-	headers   map[string]string // sent with each request
-	source    string            // the loopback address that it connects from; empty: any
+	challenge  string            // challengePassword, if not empty
+	csrVersion int               // of the certificate request
+	version    string            // X-Puppet-Version
+	headers    map[string]string // sent with each request
+	source     string            // the loopback address that it connects from; empty: any
 
 	leaf   *x509.Certificate // the certificate that it has, shown in TLS; nil: none
 	client *http.Client      // of one connection; nil: connect makes one
@@ -86,14 +87,15 @@ func (a *agent) csr(extensions ...pkix.Extension) []byte {
 	der, err := x509.CreateCertificateRequest(rand.Reader,
 		&x509.CertificateRequest{Subject: pkix.Name{CommonName: a.name}, ExtraExtensions: extensions}, a.key)
 	must(a.t, err)
-	if a.challenge != "" {
-		der = withChallenge(a.t, der, a.challenge, a.key)
+	if a.challenge != "" || a.csrVersion != 0 {
+		der = a.changed(der)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// withChallenge adds an attribute, which package x509 cannot write, and signs again.
-func withChallenge(t testing.TB, der []byte, challenge string, key crypto.Signer) []byte {
+// changed adds to a request what package x509 cannot write, and signs again.
+func (a *agent) changed(der []byte) []byte {
+	t := a.t
 	t.Helper()
 	var request struct {
 		TBS       asn1.RawValue
@@ -113,13 +115,16 @@ func withChallenge(t testing.TB, der []byte, challenge string, key crypto.Signer
 	attribute, err := asn1.Marshal(struct {
 		ID     asn1.ObjectIdentifier
 		Values []asn1.RawValue `asn1:"set"`
-	}{oidChallenge, []asn1.RawValue{{Tag: asn1.TagUTF8String, Bytes: []byte(challenge)}}})
+	}{oidChallenge, []asn1.RawValue{{Tag: asn1.TagUTF8String, Bytes: []byte(a.challenge)}}})
 	must(t, err)
-	info.Attributes = append(info.Attributes, asn1.RawValue{FullBytes: attribute})
+	if a.challenge != "" {
+		info.Attributes = append(info.Attributes, asn1.RawValue{FullBytes: attribute})
+	}
+	info.Version = a.csrVersion
 	request.TBS.FullBytes, err = asn1.Marshal(info)
 	must(t, err)
 	sum := sha256.Sum256(request.TBS.FullBytes)
-	request.Signature.Bytes, err = key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	request.Signature.Bytes, err = a.key.Sign(rand.Reader, sum[:], crypto.SHA256)
 	must(t, err)
 	request.Signature.BitLength = 8 * len(request.Signature.Bytes)
 	signed, err := asn1.Marshal(request)

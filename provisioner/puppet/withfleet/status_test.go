@@ -278,3 +278,27 @@ func TestListOfManyCertificates(t *testing.T) {
 		return strings.Count(all, first.leaf.SerialNumber.String()) == n
 	})
 }
+
+// TestOperatorGeneratesACertificate plays `puppetserver ca generate`, which writes requests of version 2 and asks again at
+// once after the signature.
+func TestOperatorGeneratesACertificate(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Options{DefaultPolicy: true})
+	ops := newOperator(t, f, trust.RoleOperator)
+	node := newAgent(t, f, web1)
+	node.csrVersion = 2
+	if got := ops.do("PUT", ca+"certificate_request/"+web1, node.csr()); got.status != 200 {
+		t.Fatalf("PUT: %+v", got)
+	}
+	if got := ops.get("certificate/" + web1); got.status != 404 {
+		t.Fatalf("before the signature: %+v", got)
+	}
+	if got := ops.do("PUT", ca+"certificate_status/"+web1, []byte(`{"desired_state":"signed"}`)); got.status != 204 {
+		t.Fatalf("sign: %+v", got)
+	}
+	got := ops.get("certificate/" + web1)
+	if got.status != 200 {
+		t.Fatalf("after the signature: %+v", got)
+	}
+	node.take(got.body)
+}

@@ -25,6 +25,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	authority "muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -486,4 +487,61 @@ func TestRoleForemanNeedsNames(t *testing.T) {
 			t.Errorf("%s: added", what)
 		}
 	}
+}
+
+// TestKeptNameGoesToTheKeyThatAnOperatorNames cleans a host, and gives its name away in each way but a token.
+func TestKeptNameGoesToTheKeyThatAnOperatorNames(t *testing.T) {
+	t.Parallel()
+	f, m := foremanFleet(t, testbed.Options{DefaultPolicy: true})
+	o := f.Daemon().Orders()
+	if _, got := built(t, f, build1, m.token(build1)); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	keyOf := func(a *agent) string {
+		t.Helper()
+		hash, err := authority.KeyHash(a.key.Public())
+		must(t, err)
+		return hash
+	}
+	for _, way := range []struct {
+		name string
+		give func(*agent) error
+	}{
+		{"sign", func(*agent) error { m.want("POST", "/puppet/ca/"+build1, "", 200, ""); return nil }},
+		{"approve", func(a *agent) error {
+			_, err := o.Keys.Approve(f.Context(), operate.Named(build1, keyOf(a)), 0, testbed.Operator())
+			return err
+		}},
+		{"grant", func(a *agent) error {
+			_, err := o.Nodes.Grant(f.Context(), build1, operate.GrantOrder{KeyHash: keyOf(a)}, testbed.Operator())
+			return err
+		}},
+		{"free", func(a *agent) error {
+			if err := o.Nodes.Retire(f.Context(), build1, testbed.Operator()); err != nil {
+				return err
+			}
+			if r := f.Record(build1); r.State != provisioner.StateRetired || r.Awaiting {
+				t.Errorf("a freed name: %s, awaiting %v", r.State, r.Awaiting)
+			}
+			a.enroll() // waits for an approval, as for a new name
+			_, err := o.Keys.Approve(f.Context(), operate.Named(build1, keyOf(a)), 0, testbed.Operator())
+			return err
+		}},
+	} {
+		f.Clock.Advance(2 * time.Second)
+		m.want("DELETE", "/puppet/ca/"+build1, "", 200, "")
+		a, got := built(t, f, build1, "")
+		if got.status != http.StatusNotFound {
+			t.Fatalf("%s: a machine took a kept name: %d", way.name, got.status)
+		}
+		if err := way.give(a); err != nil {
+			t.Errorf("%s: %v", way.name, err)
+			continue
+		}
+		f.Eventually(way.name, func() bool { return a.enroll().status == http.StatusOK })
+		if r := f.Record(build1); r.Awaiting || r.Next.KeyHash != keyOf(a) {
+			t.Errorf("%s: awaiting %v, key %s", way.name, r.Awaiting, r.Next.KeyHash)
+		}
+	}
+	f.Check()
 }

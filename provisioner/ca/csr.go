@@ -231,8 +231,8 @@ func (c *CSR) readChallenge(req *x509.CertificateRequest) error {
 		if len(attribute.Values) > 1 || c.Challenge != "" {
 			return errors.New("several values of challengePassword")
 		}
-		if c.Challenge, err = derText(attribute.Values[0].FullBytes); err != nil {
-			return fmt.Errorf("challengePassword: %w", err)
+		if text, err := derText(attribute.Values[0].FullBytes); err == nil { // else it is no token, and of no use
+			c.Challenge = text
 		}
 	}
 	return nil

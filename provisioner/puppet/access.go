@@ -14,15 +14,19 @@ import (
 )
 
 // access is what a route requires of the caller.
-type access int
+type access struct {
+	node bool               // a Puppet agent's certificate
+	own  bool               // and the path names its identity
+	role trust.OperatorRole // an operator of at least this role; with node: or
+}
 
-const (
-	anyone    access = iota
-	ownNode          // a node's certificate, and the path names its identity
-	anyNode          // a node's certificate
-	anyPeer          // a node's certificate, or an operator
-	viewers          // an operator
-	operators        // an operator of at least [trust.RoleOperator]
+var (
+	anyone    = access{}
+	ownNode   = access{node: true, own: true}
+	anyNode   = access{node: true}
+	anyPeer   = access{node: true, role: trust.RoleViewer}
+	viewers   = access{role: trust.RoleViewer}
+	operators = access{role: trust.RoleOperator}
 )
 
 // A request is one that its route's access rule admits.
@@ -49,24 +53,15 @@ var (
 
 // admit identifies the caller. The node's certificate is looked up for each request, since it may have been revoked. No
 // header says the name of the caller, except that an operator may show a token.
-func (s *Server) admit(r *request, need access) error {
-	var err error
-	switch need {
-	case anyone:
-		return nil
-	case ownNode, anyNode:
+func (s *Server) admit(r *request, need access) (err error) {
+	if need.node {
 		err = s.admitNode(r)
-		if err == nil && need == ownNode && string(r.node.Identity) != r.name {
-			err = fmt.Errorf("%w: the certificate is of node %q", errForbidden, r.node.Identity)
-		}
-	case viewers:
-		err = s.admitOperator(r, trust.RoleViewer)
-	case operators:
-		err = s.admitOperator(r, trust.RoleOperator)
-	case anyPeer:
-		if err = s.admitNode(r); err != nil {
-			err = s.admitOperator(r, trust.RoleViewer)
-		}
+	}
+	switch {
+	case need.role != "" && (!need.node || err != nil):
+		return s.admitOperator(r, need.role)
+	case err == nil && need.own && string(r.node.Identity) != r.name:
+		return fmt.Errorf("%w: the certificate is of node %q", errForbidden, r.node.Identity)
 	}
 	return err
 }
@@ -117,7 +112,14 @@ func (s *Server) isOperator(r *request) bool {
 }
 
 func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
-	l, err := s.login(r)
+	shown := r.TLS.PeerCertificates
+	var l *login.Login
+	err := errNoCertificate
+	if token := strings.TrimSpace(r.Header.Get(tokenHeader)); token != "" {
+		l, err = s.cfg.Login.Token(r.Context(), token, r.RemoteAddr)
+	} else if len(shown) > 0 {
+		l, err = s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
+	}
 	if err != nil {
 		return err
 	}
@@ -130,14 +132,3 @@ func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
 
 // tokenHeader has an operator's signed token, as `puppetserver ca` sends the text of its token file.
 const tokenHeader = "X-Authentication"
-
-func (s *Server) login(r *request) (*login.Login, error) {
-	if token := strings.TrimSpace(r.Header.Get(tokenHeader)); token != "" {
-		return s.cfg.Login.Token(r.Context(), token, r.RemoteAddr)
-	}
-	shown := r.TLS.PeerCertificates
-	if len(shown) == 0 {
-		return nil, errNoCertificate
-	}
-	return s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
-}

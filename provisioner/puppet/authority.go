@@ -52,42 +52,33 @@ func since(w http.ResponseWriter, r *request, changed time.Time, body string) {
 	text(w, http.StatusOK, body)
 }
 
-// getCRLs serves the lists of the whole chain: an agent refuses a server if one is missing.
-func (s *Server) getCRLs(w http.ResponseWriter, r *request) {
-	lists := s.cfg.Provisioner.PuppetCRLs().All()
-	if len(lists) == 0 {
-		busy(w)
-		return
-	}
-	var body []byte
-	var changed time.Time
-	for _, l := range lists {
-		body = append(body, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: l.DER})...)
+// lists returns the CRLs of the whole chain: an agent refuses a server if one is missing. Changed is zero if none of the
+// issuing authority is signed yet.
+func (s *Server) lists() (text []byte, changed time.Time) {
+	for _, l := range s.cfg.Provisioner.PuppetCRLs().All() {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: l.DER})...)
 		if l.ThisUpdate.After(changed) {
 			changed = l.ThisUpdate
 		}
 	}
-	since(w, r, changed, string(append(body, s.cfg.RootCRL...)))
+	return append(text, s.cfg.RootCRL...), changed
 }
 
-// errRequest is a request whose text the agent's operator may see.
-type errRequest struct {
-	code wire.Code
-	text string
+func (s *Server) getCRLs(w http.ResponseWriter, r *request) {
+	lists, changed := s.lists()
+	if changed.IsZero() {
+		busy(w)
+		return
+	}
+	since(w, r, changed, string(lists))
 }
-
-func (e *errRequest) Error() string { return e.text }
 
 // putRequest answers every well-formed request alike: a stranger learns nothing. GET certificate has the verdict.
 func (s *Server) putRequest(w http.ResponseWriter, r *request) {
-	v, err := s.readRequest(r)
+	v, code, err := s.readRequest(r)
 	if err != nil {
-		code, said := wire.CodeCSRInvalid, err.Error()
-		if e, ok := errors.AsType[*errRequest](err); ok {
-			code = e.code
-		}
 		s.cfg.Provisioner.Reject(r.Context(), events.Cut(r.name, wire.MaxIdentityBytes), code, err, r.source())
-		text(w, http.StatusBadRequest, said)
+		text(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	s.judge(r.Context(), v)
@@ -95,25 +86,25 @@ func (s *Server) putRequest(w http.ResponseWriter, r *request) {
 	text(w, http.StatusOK, "")
 }
 
-func (s *Server) readRequest(r *request) (*verdict, error) {
+// readRequest returns an error that the agent's user may see.
+func (s *Server) readRequest(r *request) (*verdict, wire.Code, error) {
 	block, rest := pem.Decode(r.body)
 	if block == nil || !strings.HasSuffix(block.Type, "CERTIFICATE REQUEST") || strings.TrimSpace(string(rest)) != "" {
-		return nil, fmt.Errorf("%w: want one in PEM, and nothing else", ca.ErrCSR)
+		return nil, wire.CodeCSRInvalid, fmt.Errorf("%w: want one in PEM, and nothing else", ca.ErrCSR)
 	}
 	csr, err := ca.ParseCSR(block.Bytes)
 	if err != nil {
-		return nil, err
-	}
-	if csr.CommonName != r.name {
-		return nil, &errRequest{wire.CodeCSRIdentity, fmt.Sprintf("Instance name %q does not match requested key %q",
-			csr.CommonName, r.name)}
+		return nil, wire.CodeCSRInvalid, err
 	}
 	id, err := wire.ParseIdentity(r.name)
 	switch {
+	case csr.CommonName != r.name:
+		return nil, wire.CodeCSRIdentity, fmt.Errorf("Instance name %q does not match requested key %q",
+			csr.CommonName, r.name)
 	case err != nil && strings.ToLower(r.name) != r.name:
-		return nil, &errRequest{wire.CodeIdentityInvalid, "Certificate names must be lower case."}
+		return nil, wire.CodeIdentityInvalid, errors.New("Certificate names must be lower case.")
 	case err != nil:
-		return nil, &errRequest{wire.CodeIdentityInvalid, "Subject hostname format is invalid"}
+		return nil, wire.CodeIdentityInvalid, errors.New("Subject hostname format is invalid")
 	}
 	return &verdict{
 		identity: id,
@@ -125,7 +116,7 @@ func (s *Server) readRequest(r *request) (*verdict, error) {
 		},
 		edge:   &provisioner.Edge{Key: csr, TTL: r.ttl()},
 		source: r.source(),
-	}, nil
+	}, "", nil
 }
 
 // getCertificate answers only 200 and 404: agents of 7.x do not survive another answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
@@ -41,37 +42,28 @@ type asker struct {
 	name    wire.Identity
 }
 
-// A connection remembers the last verdict, so that two agents behind one address do not see each other's.
-type connection struct {
-	mu   sync.Mutex
-	last *verdict // guarded by mu
-}
-
 type connectionKey struct{}
 
+// withConnection lets a connection remember its last verdict, so that two agents behind one address do not see each
+// other's.
 func withConnection(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, &connection{})
+	return context.WithValue(ctx, connectionKey{}, new(atomic.Pointer[verdict]))
+}
+
+func ofConnection(ctx context.Context) *atomic.Pointer[verdict] {
+	return ctx.Value(connectionKey{}).(*atomic.Pointer[verdict]) //nolint:forcetypeassert // set for every connection
 }
 
 // remember keeps a verdict for the connection and for the address.
 func (s *Server) remember(ctx context.Context, v *verdict) {
-	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
-		c.mu.Lock()
-		c.last = v
-		c.mu.Unlock()
-	}
+	ofConnection(ctx).Store(v)
 	s.verdicts.Put(asker{v.source.Address, v.identity}, v)
 }
 
 // recall returns the verdict about the request of this connection, else of its address, else nil.
 func (s *Server) recall(ctx context.Context, address string, name wire.Identity) *verdict {
-	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
-		c.mu.Lock()
-		last := c.last
-		c.mu.Unlock()
-		if last != nil && last.identity == name {
-			return last
-		}
+	if last := ofConnection(ctx).Load(); last != nil && last.identity == name {
+		return last
 	}
 	v, _ := s.verdicts.Get(asker{address, name})
 	if v == nil {

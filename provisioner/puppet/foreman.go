@@ -1,6 +1,7 @@
 package puppet
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
@@ -48,23 +49,25 @@ func (s *Server) Foreman() http.Handler {
 		}
 		finishing, end := provisioner.Finishing(r.Context())
 		defer end()
-		r = r.WithContext(finishing)
 		r.Body = http.MaxBytesReader(w, r.Body, maxForeman)
 		f := &foreman{Server: s, login: l, w: w, r: r}
 		path := strings.TrimPrefix(strings.TrimPrefix(r.URL.EscapedPath(), foremanBase), "/")
-		err = f.serve(path)
-		if err == nil {
+		if err = f.serve(finishing, path); err == nil {
 			return
 		}
-		s.cfg.Log.InfoContext(r.Context(), "Foreman's request failed", "subject", fmt.Sprintf("%.20s %.300s", r.Method,
+		s.cfg.Log.InfoContext(finishing, "request of Foreman failed", "subject", fmt.Sprintf("%.20s %.300s", r.Method,
 			r.URL.Path), "by", l.By(), "err", err)
 		status := http.StatusNotAcceptable
 		if e, ok := errors.AsType[*orderError](err); ok {
 			status = e.status
 		}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, err.Error())
+		foremanError(w, status, err.Error())
 	})
+}
+
+func foremanError(w http.ResponseWriter, status int, text string) {
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) //nolint:gosec // not HTML by its type, and browsers must not guess
 }
 
 var errNotForeman = errors.New("not an operator of role foreman")
@@ -96,10 +99,9 @@ func (s *Server) refuseForeman(w http.ResponseWriter, r *http.Request, err error
 			"a certificate that is trusted", strings.TrimPrefix(r.URL.Path, foremanBase))
 	}
 	// At debug level: strangers cause these. The login reports its refusals.
-	s.cfg.Log.DebugContext(r.Context(), "Foreman's request refused", "source", r.RemoteAddr, "status", status, "err",
+	s.cfg.Log.DebugContext(r.Context(), "request of Foreman refused", "source", r.RemoteAddr, "status", status, "err",
 		err)
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, said)
+	foremanError(w, status, said)
 }
 
 // A foreman is one request of Foreman.
@@ -112,7 +114,7 @@ type foreman struct {
 }
 
 // serve answers. Errors are 406 unless they are an *orderError.
-func (f *foreman) serve(path string) error {
+func (f *foreman) serve(ctx context.Context, path string) error {
 	below, name, named := strings.Cut(path, "/")
 	if !named && path != "autosign" && path != "validate" {
 		below, name = "", path
@@ -120,26 +122,28 @@ func (f *foreman) serve(path string) error {
 	switch call := f.r.Method + " " + below; {
 	case strings.Contains(name, "/"):
 	case call == "GET " && name == "":
-		return f.list()
+		return f.list(ctx)
 	case call == "GET autosign" && name == "":
-		return f.entries()
+		return f.entries(ctx)
 	case call == "POST validate" && name == "":
-		return f.validate()
+		return f.validate(ctx)
 	case name == "":
 	case call == "POST autosign":
-		return f.order(name, f.generate)
+		return f.order(ctx, name, f.generate)
 	case call == "DELETE autosign":
-		return f.order(name, f.withdraw)
+		return f.order(ctx, name, f.withdraw)
 	case call == "POST ":
-		return f.order(name, f.sign)
+		return f.order(ctx, name, f.sign)
 	case call == "DELETE ":
-		return f.order(name, f.clean)
+		return f.order(ctx, name, f.clean)
 	}
 	return &orderError{http.StatusNotFound, noSuchURL}
 }
 
 // order carries out an order about a node that the caller may manage.
-func (f *foreman) order(escaped string, do func(wire.Identity) error) error {
+func (f *foreman) order(
+	ctx context.Context, escaped string, do func(context.Context, wire.Identity) error,
+) error {
 	name, err := url.PathUnescape(escaped)
 	if err != nil {
 		return err
@@ -155,7 +159,7 @@ func (f *foreman) order(escaped string, do func(wire.Identity) error) error {
 		return &orderError{http.StatusForbidden, fmt.Sprintf("%s may not manage %s: it is none of its --names",
 			f.login.By(), id)}
 	}
-	return do(id)
+	return do(ctx, id)
 }
 
 func (f *foreman) may(id wire.Identity) bool {
@@ -166,7 +170,7 @@ func (f *foreman) cause(why string) trust.Cause {
 	return trust.Cause{By: f.login.By(), Why: "Foreman: " + why}
 }
 
-func (f *foreman) generate(id wire.Identity) error {
+func (f *foreman) generate(ctx context.Context, id wire.Identity) error {
 	ttl := time.Duration(0)
 	minutes := f.r.URL.Query().Get("token_ttl")
 	if minutes == "" {
@@ -179,24 +183,24 @@ func (f *foreman) generate(id wire.Identity) error {
 		}
 		ttl = time.Duration(n) * time.Minute
 	}
-	secret, _, err := f.cfg.Orders.Nodes.OneTime(f.r.Context(), id, ttl, f.cause("autosign entry"))
+	secret, _, err := f.cfg.Orders.Nodes.OneTime(ctx, id, ttl, f.cause("autosign entry"))
 	if err != nil {
 		return err
 	}
 	return f.json(map[string]string{"generated_token": secret})
 }
 
-func (f *foreman) withdraw(id wire.Identity) error {
-	return f.cfg.Orders.Nodes.Withdraw(f.r.Context(), id, f.cause("autosign entry deleted"))
+func (f *foreman) withdraw(ctx context.Context, id wire.Identity) error {
+	return f.cfg.Orders.Nodes.Withdraw(ctx, id, f.cause("autosign entry deleted"))
 }
 
-func (f *foreman) sign(id wire.Identity) error {
-	keys, err := f.waiting(f.r.Context(), id)
+func (f *foreman) sign(ctx context.Context, id wire.Identity) error {
+	keys, err := f.waiting(ctx, id)
 	if err == nil && len(keys) == 0 {
 		err = errors.New("no certificate request is waiting")
 	}
 	if err == nil {
-		err = f.approve(f.r.Context(), keys, f.cause("signed"))
+		err = f.approve(ctx, keys, f.cause("signed"))
 	}
 	if err != nil {
 		return fmt.Errorf("Failed to sign certificate(s) for %s: %w", id, err) //nolint:staticcheck // Foreman's text
@@ -205,23 +209,23 @@ func (f *foreman) sign(id wire.Identity) error {
 }
 
 // clean also drops the keys that wait, as Foreman's list shows them.
-func (f *foreman) clean(id wire.Identity) error {
+func (f *foreman) clean(ctx context.Context, id wire.Identity) error {
 	cause := f.cause("certificate cleaned")
-	err := f.cfg.Orders.Nodes.Clean(f.r.Context(), id, cause)
+	err := f.cfg.Orders.Nodes.Clean(ctx, id, cause)
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
 	}
-	keys, err := f.waiting(f.r.Context(), id)
+	keys, err := f.waiting(ctx, id)
 	if err != nil {
 		return err
 	}
-	return f.forget(f.r.Context(), keys, cause)
+	return f.forget(ctx, keys, cause)
 }
 
 var errNotSigned = &orderError{http.StatusNotFound, "the one-time token does not admit this certificate request"}
 
 // validate reads the body as it is: scripts send a certificate request as a form.
-func (f *foreman) validate() error {
+func (f *foreman) validate(ctx context.Context) error {
 	body, err := io.ReadAll(f.r.Body)
 	if err != nil {
 		return err
@@ -238,7 +242,7 @@ func (f *foreman) validate() error {
 	if err != nil || !f.may(id) || csr.Challenge == "" {
 		return errNotSigned
 	}
-	valid, err := f.cfg.Orders.Nodes.Validate(f.r.Context(), id, wire.Secret(csr.Challenge), csr.KeyHash,
+	valid, err := f.cfg.Orders.Nodes.Validate(ctx, id, wire.Secret(csr.Challenge), csr.KeyHash,
 		f.cause("validated"))
 	if err == nil && !valid {
 		err = errNotSigned
@@ -246,8 +250,8 @@ func (f *foreman) validate() error {
 	return err
 }
 
-func (f *foreman) entries() error {
-	ids, err := f.cfg.Orders.Nodes.OneTimes(f.r.Context())
+func (f *foreman) entries(ctx context.Context) error {
+	ids, err := f.cfg.Orders.Nodes.OneTimes(ctx)
 	if err != nil {
 		return err
 	}
@@ -265,8 +269,8 @@ type foremanCertificate struct {
 }
 
 // list has the authority too: Foreman shows the end of the oldest valid certificate as the end of the authority.
-func (f *foreman) list() error {
-	statuses, err := f.statuses(f.r.Context(), "")
+func (f *foreman) list(ctx context.Context) error {
+	statuses, err := f.statuses(ctx, "")
 	if err != nil {
 		return err
 	}

@@ -177,27 +177,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength >= 0 {
 		size = int(min(r.ContentLength, route.body))
 	}
-	if !s.bodies.Acquire(source, size) {
+	if size > 0 && !s.bodies.Acquire(source, size) {
 		busy(w)
 		return
 	}
 	defer s.bodies.Release(source, size)
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
-		s.cfg.Provisioner.Reject(ctx, "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err), q.source())
+		if errors.As(err, new(*http.MaxBytesError)) { // else the client has gone
+			s.cfg.Provisioner.Reject(ctx, "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err), q.source())
+		}
 		text(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has over %d bytes.", route.body))
 		return
 	}
-	if !s.inFlight.Acquire(source, 1) {
-		s.cfg.Log.DebugContext(ctx, "request refused, the server is busy", "source", q.address)
-		if route.path == certificates {
-			notFound(w, q.name)
-			return
-		}
+	switch {
+	case s.inFlight.Acquire(source, 1):
+		defer s.inFlight.Release(source, 1)
+		route.serve(w, q)
+	case route.path == certificates: // see getCertificate
+		notFound(w, q.name)
+	default:
 		busy(w)
-		return
 	}
-	defer s.inFlight.Release(source, 1)
-	route.serve(w, q)
 }
 
 func (s *Server) find(q *request) (*route, error) {
@@ -205,12 +205,11 @@ func (s *Server) find(q *request) (*route, error) {
 	for i := range s.routes {
 		known := &s.routes[i]
 		rest, found := strings.CutPrefix(path, known.path)
-		if q.Method != known.method || !found || (rest != "") != strings.HasSuffix(known.path, "/") {
-			continue
+		if q.Method == known.method && found && (rest != "") == strings.HasSuffix(known.path, "/") {
+			name, err := url.PathUnescape(rest)
+			q.name = name
+			return known, err
 		}
-		var err error
-		q.name, err = url.PathUnescape(rest)
-		return known, err
 	}
 	return nil, fmt.Errorf("%w: no such call", errForbidden)
 }

@@ -117,3 +117,24 @@ func TestBusyServerSaysSo(t *testing.T) {
 	}
 	close(release)
 }
+
+// TestUnreadableStoreIsNoRefusal: an agent that cannot be judged waits, and a node that cannot be admitted comes back.
+func TestUnreadableStoreIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Options{Policy: allowAll})
+	node := enrolled(t, f, web1)
+	a := newAgent(t, f, web2)
+	f.Faults.SetUnreadable(true)
+	if got := a.enroll(); got.status != http.StatusNotFound {
+		t.Errorf("GET certificate: %+v", got)
+	}
+	got := node.do(http.MethodPost, ca+"certificate_renewal", nil)
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("a node: %+v", got)
+	}
+	f.Faults.SetUnreadable(false)
+	if got := a.enroll(); got.status != http.StatusOK {
+		t.Errorf("later: %+v", got)
+	}
+	f.Check()
+}

@@ -41,6 +41,14 @@ type RunCounts struct {
 	OutOfSync int `json:"out_of_sync"`
 }
 
+// Outcome returns the status in words.
+func (r *Run) Outcome() string {
+	if r.Noop {
+		return r.Status + " (noop)"
+	}
+	return r.Status
+}
+
 // Text returns the counts in words.
 func (c RunCounts) Text() string {
 	return fmt.Sprintf("%d resources: %d out of sync, %d changed, %d failed, %d skipped", c.Total, c.OutOfSync,

@@ -48,7 +48,7 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	l.Add("Changed", verb.Instant(r.UpdatedAt))
 	l.Add("Last seen", verb.Instant(report.Seen))
 	if run := report.Run; run != nil {
-		l.Addf("Last run", "%s %s\n%s", run.Status, verb.Instant(run.At), run.Resources.Text())
+		l.Addf("Last run", "%s %s\n%s", run.Outcome(), verb.Instant(run.At), run.Resources.Text())
 		l.AddIf("Catalog", verb.Short(run.Version))
 		if !run.Since.IsZero() {
 			l.Add("Failing since", verb.Instant(run.Since))

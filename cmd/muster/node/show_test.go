@@ -19,6 +19,7 @@ func TestShowHasTheLastRun(t *testing.T) {
 	report.Run = &fleet.Run{
 		At:        at,
 		Status:    fleet.RunFailed,
+		Noop:      true,
 		Resources: fleet.RunCounts{Total: 9, Failed: 1},
 		Errors:    []string{"no space left"},
 		LeftOut:   7,
@@ -26,7 +27,7 @@ func TestShowHasTheLastRun(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(show(nil, report).String()), " ")
 	for _, want := range []string{
-		"Last run: failed 2026-11-30T09:00:00Z 9 resources: 0 out of sync, 0 changed, 1 failed, 0 skipped",
+		"Last run: failed (noop) 2026-11-30T09:00:00Z 9 resources: 0 out of sync, 0 changed, 1 failed, 0 skipped",
 		"Failing since: 2026-11-30T08:00:00Z", "Error: no space left", "and 7 more",
 	} {
 		if !strings.Contains(text, want) {

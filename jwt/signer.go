@@ -12,8 +12,11 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	gojwt "github.com/golang-jwt/jwt/v5"
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -143,4 +146,78 @@ func checkPublic(pub crypto.PublicKey) error {
 		return fmt.Errorf("%w: %s, want RSA, P-256, P-384 or Ed25519", ErrKey, keyfile.Kind(pub))
 	}
 	return nil
+}
+
+// RFC 7518 section 3.1 and RFC 8037 section 3.1. This table keeps every other algorithm of the library, such as none,
+// out of reach.
+var methods = map[string]gojwt.SigningMethod{
+	"RS256": gojwt.SigningMethodRS256,
+	"RS384": gojwt.SigningMethodRS384,
+	"RS512": gojwt.SigningMethodRS512,
+	"ES256": gojwt.SigningMethodES256,
+	"ES384": gojwt.SigningMethodES384,
+	"EdDSA": gojwt.SigningMethodEdDSA,
+}
+
+// [Sign] uses the first algorithm: for RSA, every release of Choria accepts only this one.
+func algorithmsOf(pub crypto.PublicKey) []string {
+	switch k := pub.(type) {
+	case *rsa.PublicKey:
+		return []string{"RS256", "RS384", "RS512"}
+	case *ecdsa.PublicKey: // each curve has one algorithm
+		if k.Curve == elliptic.P384() {
+			return []string{"ES384"}
+		}
+		return []string{"ES256"}
+	case ed25519.PublicKey:
+		return []string{"EdDSA"}
+	default:
+		return nil
+	}
+}
+
+func checkSignature(c *compact, pub crypto.PublicKey) error {
+	if !slices.Contains(algorithmsOf(pub), c.alg) {
+		return fmt.Errorf("%w: algorithm %q with a key of type %T", ErrUnsupported, c.alg, pub)
+	}
+	if methods[c.alg].Verify(c.signingInput, c.signature, pub) != nil {
+		return ErrSignature
+	}
+	return nil
+}
+
+// ParsePrivateKey reads the private key of a signer: PEM with one key in PKCS #1, PKCS #8, encrypted PKCS #8 or SEC
+// 1, or an Ed25519 seed as 64 hex digits, as in Choria.
+//
+// It calls passphrase at most once, and only for an encrypted key. It returns that function's error, and overwrites its
+// result with zeros. The error wraps [ErrPassphrase] if another passphrase may help, else [ErrKey].
+func ParsePrivateKey(b []byte, passphrase func() ([]byte, error)) (crypto.Signer, error) {
+	if seed, ok := hexKey(b); ok {
+		return ed25519.NewKeyFromSeed(seed), nil
+	}
+	if !bytes.Contains(b, []byte("-----BEGIN ")) {
+		return nil, fmt.Errorf("%w: neither PEM nor 64 hex digits, want a private key", ErrKey)
+	}
+	key, err := keyfile.Parse(b, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s cannot sign, want an RSA, P-256, P-384 or Ed25519 key", ErrKey,
+			keyfile.Kind(key))
+	}
+	if err := checkPublic(signer.Public()); err != nil {
+		return nil, err
+	}
+	return signer, nil
+}
+
+// MarshalPublicKey returns pub as PKIX in PEM, which [ParseSigner] reads.
+func MarshalPublicKey(pub crypto.PublicKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }

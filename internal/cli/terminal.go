@@ -3,13 +3,18 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
@@ -61,3 +66,73 @@ func PrintableJSON(text []byte) []byte {
 }
 
 func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+
+// Progress is a progress bar on a terminal. Elsewhere it shows nothing. It is safe for concurrent use.
+type Progress struct {
+	bar *progressbar.ProgressBar // nil shows nothing
+}
+
+// NewProgress starts a bar on w for a number of steps, -1 if unknown. what names the steps, such as "nodes".
+func NewProgress(w io.Writer, label, what string, total int) *Progress {
+	if !IsTerminal(w) {
+		return &Progress{}
+	}
+	return &Progress{bar: progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetDescription(label),
+		progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetItsString(what),
+		progressbar.OptionThrottle(50*time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
+// Add counts n steps as done. It ignores errors of the terminal.
+func (p *Progress) Add(n int) {
+	if p.bar != nil {
+		_ = p.bar.Add(n)
+	}
+}
+
+// Done removes the bar.
+func (p *Progress) Done() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}
+
+// printable writes lines of JSON as [PrintableJSON]. The handler for text quotes what is unprintable by itself.
+type printable struct{ io.Writer }
+
+func (p printable) Write(line []byte) (int, error) {
+	_, err := p.Writer.Write(PrintableJSON(line))
+	return len(line), err
+}
+
+// LogFlags are the flags of a daemon's log.
+type LogFlags struct {
+	level, format string
+}
+
+// Add adds the flags to a command.
+func (f *LogFlags) Add(c *kingpin.CmdClause) {
+	Enum(Flag(c, "log-level"), &f.level, "debug", "info", "warn", "error")
+	Enum(Flag(c, "log-format").Default("text"), &f.format, "text", "json")
+}
+
+// New returns a logger to w and its level, which is info until set otherwise. The level is nil if the flags fix it.
+func (f *LogFlags) New(w io.Writer) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	options := &slog.HandlerOptions{Level: level}
+	handler := slog.Handler(slog.NewTextHandler(w, options))
+	if f.format == "json" {
+		handler = slog.NewJSONHandler(printable{w}, options)
+	}
+	if f.level == "" {
+		return slog.New(handler), level
+	}
+	_ = level.UnmarshalText([]byte(f.level)) // the flag takes no other text
+	return slog.New(handler), nil
+}

@@ -9,6 +9,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/wire"
 )
 
 // choriaFile has every key that Choria's provisioner 0.16 reads. The tag otherwise is the note on a setting that muster
@@ -80,4 +81,36 @@ func words(command string) (all []string, err error) {
 		all = append(all, quoted.ReplaceAllString(text, "$1$2$3"))
 	}
 	return all, nil
+}
+
+// simple matches expressions whose parts are parts of patterns, up to the end of the name.
+var simple = regexp.MustCompile(`^(\^?)(\.[*+])?((?:[a-z0-9-]|\\\.|\[\^\.\][*+]?)+)\$$`)
+
+var globs = strings.NewReplacer(`\.`, ".", "[^.]*", "*", "[^.]+", "?*", "[^.]", "?")
+
+// Patterns returns patterns that match the same identities as a regular expression of cert_deny_list, or nil if there
+// are none.
+func Patterns(expr string) (all []wire.Pattern) {
+	m := simple.FindStringSubmatch(bare(expr))
+	if m == nil {
+		return nil
+	}
+	name := globs.Replace(m[3])
+	texts := []string{name}
+	switch free := m[1] == "" || m[2] != ""; {
+	case free && name[0] == '.': // no name begins with a dot
+		texts = []string{"**" + name}
+	case free && m[2] != ".+":
+		texts = []string{"*" + name, "**.*" + name}
+	case free || name == "*": // as a pattern, * covers all names
+		return nil
+	}
+	for _, text := range texts {
+		p, err := wire.ParsePattern(text)
+		if err != nil {
+			return nil
+		}
+		all = append(all, p)
+	}
+	return all
 }

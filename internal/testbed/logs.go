@@ -1,11 +1,14 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 
 	"muster/provisioner/orders"
-
 	"muster/provisioner/trust"
 )
 
@@ -65,4 +68,45 @@ type wrapped[V any] struct {
 // Put implements [trust.Log].
 func (w wrapped[V]) Put(ctx context.Context, key string, v V, expected trust.Revision) (trust.Revision, error) {
 	return w.put(ctx, w.kind, func() (trust.Revision, error) { return w.Log.Put(ctx, key, v, expected) })
+}
+
+// Lines of log that a failed test prints.
+const lastLines = 200
+
+// logBuffer keeps the fleet's log.
+type logBuffer struct {
+	quiet bool
+
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) last(n int) string {
+	var lines []string
+	for line := range strings.Lines(l.String()) {
+		if !strings.Contains(line, `"level":"DEBUG"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+func (l *logBuffer) logger() *slog.Logger {
+	level := slog.LevelDebug
+	if l.quiet {
+		level = slog.LevelWarn
+	}
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }

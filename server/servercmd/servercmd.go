@@ -3,11 +3,13 @@
 package servercmd
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/sdnotify"
 	"muster/internal/wire"
 	"muster/server"
 )
@@ -50,4 +52,55 @@ func (f *files) add(c *kingpin.CmdClause) {
 		}
 		return nil
 	})
+}
+
+type runVerb struct {
+	files
+	log cli.LogFlags
+}
+
+const runHelp = `If there is no usable configuration, and the token is signed with --default, the
+agent provisions the node: it sends the token, a certificate request and its
+facts, and gets a certificate and a configuration. From then on it keeps a
+mutually authenticated connection to the fleet. An operator may stop it, or end
+it with status 1 for the service manager to restart it. The agent does not
+replace the key and certificate of another node.
+
+  %[1]s
+  %[1]s --token-file provisioning.jwt --identity web1.example.net \
+    --ssl-dir web1 --config web1/server.conf
+
+Without --token-file, the token is %[2]s, else
+%[3]s. Without --identity, the name is that of the
+configuration, else the host name. The agent notices changed files by itself.
+
+Exits with 0 after SIGTERM, SIGHUP or an operator's stop, 1 if it cannot go on,
+or for a restart that an operator ordered, 2 if the command line is wrong.`
+
+// AddRun adds the verb run: the agent.
+func AddRun(to Parent, all Verbs) {
+	v := &runVerb{}
+	c := to.Command("run", "Run the agent of a node: it enrolls, and stays in the fleet.")
+	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run"), server.DefaultTokenFiles[0], server.DefaultTokenFiles[1]))
+	v.add(c)
+	v.log.Add(c)
+	all[c.FullCommand()] = cli.CleansUp(v.run) // if the reader of the log ends, the agent continues
+}
+
+func (v *runVerb) run(ctx context.Context) error {
+	v.cfg.Log, v.cfg.Level = v.log.New(cli.LogWriter())
+	v.cfg.Version = cli.Version()
+	manager := sdnotify.New(v.cfg.Log)
+	defer manager.Stopping()
+	v.cfg.Alive = manager.Alive
+	v.cfg.Observe = func(e server.Event) {
+		if e.Kind == server.EventMode { // the files were read; an enrollment may take days
+			manager.Ready()
+		}
+	}
+	s, err := server.New(v.cfg)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }

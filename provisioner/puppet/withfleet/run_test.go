@@ -115,9 +115,9 @@ func (a *agent) report(status string, errors ...string) {
 			"time": map[string]any{"values": [][]any{{"total", "Total", 0.0678792}}}},
 		"resource_statuses": map[string]any{"File[/x]": map[string]any{"events": []any{}}},
 	})
-	if got := a.want(http.StatusOK, http.MethodPut, "/puppet/v3/report/"+a.name+"?environment=production", string(b),
-		jsonType); got != "[]" {
-		a.t.Errorf("answer to the report: %s", got)
+	got := a.ask(http.MethodPut, "/puppet/v3/report/"+a.name+"?environment=production", string(b), jsonType)
+	if got.status != http.StatusOK || got.body != "[]" || got.header.Get("Content-Type") != jsonType {
+		a.t.Errorf("answer to the report: %d %s %s", got.status, got.header.Get("Content-Type"), got.body)
 	}
 }
 

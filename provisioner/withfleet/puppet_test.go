@@ -461,9 +461,11 @@ func TestAOneTimeSecretGivesANameToOneKey(t *testing.T) {
 			if again := a.enrolled(); again.Serial != e.Serial {
 				t.Errorf("the same key gets %s, want %s again", again.Serial, e.Serial)
 			}
-			if before != nil && len(before.Lineage) > 0 && before.State != provisioner.StateRetired &&
-				f.p.Revocations().Lost(wire.Identity(name), before.Lineage[0]) == nil {
-				t.Error("the former key has not lost the name")
+			if before != nil {
+				lost := f.p.Revocations().Lost(wire.Identity(name), before.Lineage[0]) != nil
+				if owned := before.State != provisioner.StateRetired; lost != owned {
+					t.Errorf("the former key lost the name to the new one: %v, want %v", lost, owned)
+				}
 			}
 		})
 	}
@@ -639,12 +641,22 @@ func TestAKeptNameIsNotFree(t *testing.T) {
 	f.Check()
 }
 
-// TestASecretThatWasReplacedMeanwhileAdmitsNoNode replaces it while the agent's configuration is made.
+// TestASecretThatWasReplacedMeanwhileAdmitsNoNode replaces it between the decision and the record.
 func TestASecretThatWasReplacedMeanwhileAdmitsNoNode(t *testing.T) {
 	t.Parallel()
-	store := &beforeRevocations{}
-	f := newPuppetFleet(t, testbed.Options{DefaultPolicy: true},
-		func(s provisioner.Store) provisioner.Store { store.Store = s; return store })
+	store := &whenRead{name: "www.example.net"}
+	f := newPuppetFleet(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := false
+
+allow if input.node.reason == "one_time_token"
+
+approval if not allow
+
+certificate := {"dns_names": ["www.example.net"]}
+
+configuration := {"a": "b"}
+`}, func(s provisioner.Store) provisioner.Store { store.Store = s; return store })
 	secret, _ := f.oneTime("web1.example.net")
 	a := f.agent("web1.example.net", secret)
 	var next string
@@ -655,28 +667,31 @@ func TestASecretThatWasReplacedMeanwhileAdmitsNoNode(t *testing.T) {
 	}
 	a.token = next
 	a.enrolled()
-	f.Check()
 }
 
-// beforeRevocations is a store with one call after the record was read.
-type beforeRevocations struct {
+// whenRead is a store with one call after the record of a name was read, which may be a name of a certificate.
+type whenRead struct {
 	provisioner.Store
+	name      wire.Identity
 	meanwhile func()
 }
 
-func (s *beforeRevocations) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
+func (s *whenRead) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	r, at, err := s.Store.Record(ctx, id)
-	if f := s.meanwhile; f != nil && id == "web1.example.net" {
+	if f := s.meanwhile; f != nil && id == s.name {
 		s.meanwhile = nil
-		defer f()
+		f()
 	}
 	return r, at, err
 }
 
-// TestARetirementThatIsNotAppliedYetHitsNoNextOwner: the process that wrote it has died.
+// TestARetirementThatIsNotAppliedYetHitsNoNextOwner: the process that wrote it has died, and the others are slow.
 func TestARetirementThatIsNotAppliedYetHitsNoNextOwner(t *testing.T) {
 	t.Parallel()
-	f := newPuppetFleet(t, testbed.Options{DefaultPolicy: true})
+	release := make(chan struct{})
+	f := newPuppetFleet(t, testbed.Options{DefaultPolicy: true}, func(s provisioner.Store) provisioner.Store {
+		return &slowToRetire{Store: s, release: release}
+	})
 	const name = "web1.example.net"
 	secret, _ := f.oneTime(name)
 	before := f.agent(name, secret)
@@ -686,11 +701,18 @@ func TestARetirementThatIsNotAppliedYetHitsNoNextOwner(t *testing.T) {
 	entry := provisioner.EntryAbout(trust.RetiredNode, f.Record(name), f.Clock.Now(), operator)
 	entry.Awaiting = true
 	_, at := f.p.Revocations().About(name)
+	f.Faults.Before(func(context.Context, *provisioner.Record) { <-release })
 	if err := f.p.Revocations().Put(f.Context(), entry, at); err != nil {
 		t.Fatal(err)
 	}
 	a := f.agent(name, next)
-	e := a.enrolled()
+	e, err := steadily(f.Fleet, func() (*wire.Enrolled, error) {
+		return a.askOnce(context.WithValue(f.Context(), foreground{}, ofANode), f.p)
+	})
+	close(release)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := f.p.Enforce(f.Context(), name); err != nil {
 		t.Fatal(err)
 	}
@@ -698,6 +720,19 @@ func TestARetirementThatIsNotAppliedYetHitsNoNextOwner(t *testing.T) {
 		t.Errorf("record = %+v, want the next owner's", r)
 	}
 	f.Check()
+}
+
+// slowToRetire is a store in which only requests retire a node at once.
+type slowToRetire struct {
+	provisioner.Store
+	release <-chan struct{}
+}
+
+func (s *slowToRetire) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
+	if r.State == provisioner.StateRetired && ctx.Value(foreground{}) == nil {
+		<-s.release
+	}
+	return s.Store.Put(ctx, r, after)
 }
 
 // TestASessionRenewsItsOwnCertificateOnly, and a run renews none.

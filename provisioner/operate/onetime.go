@@ -3,7 +3,6 @@ package operate
 import (
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,7 +61,7 @@ func (n *Nodes) OneTime(
 				return nil, errNameRevoked(id)
 			}
 			now := n.now()
-			g := &orders.Grant{
+			return &orders.Grant{
 				ID:        wire.NewID(),
 				Identity:  id,
 				At:        now,
@@ -70,11 +69,7 @@ func (n *Nodes) OneTime(
 				Secret:    hash,
 				By:        c.By,
 				Why:       c.Why,
-			}
-			if r != nil {
-				g.Owned = r.OwnedSince
-			}
-			return g, nil
+			}, nil
 		})
 	if err != nil {
 		return "", nil, err
@@ -172,25 +167,18 @@ func (n *Nodes) Validate(
 	if err := wrong(c.Check(), trust.CheckKeyHash(keyHash)); err != nil {
 		return false, err
 	}
-	hash := orders.HashSecret(string(secret))
-	bound := false
 	err = n.changeOneTime(ctx, id, func(g *orders.Grant) error {
-		switch {
-		case subtle.ConstantTimeCompare([]byte(hash), []byte(g.Secret)) == 0,
-			g.KeyHash != "" && g.KeyHash != keyHash:
-			return errNoOneTime
-		case g.KeyHash == keyHash:
-			bound = true
+		if !g.Holds(string(secret)) || g.KeyHash != "" && g.KeyHash != keyHash {
 			return errNoOneTime
 		}
-		g.KeyHash = keyHash
-		if until := n.now().Add(validatedFor); until.Before(g.ExpiresAt) {
+		if until := n.now().Add(validatedFor); g.KeyHash == "" && until.Before(g.ExpiresAt) {
 			g.ExpiresAt = until
 		}
+		g.KeyHash = keyHash
 		return nil
 	})
 	if errors.Is(err, errNoOneTime) {
-		return bound, nil
+		return false, nil
 	}
 	if err == nil {
 		n.log.InfoContext(ctx, "one-time secret validated", "node", id, "key", keyHash, "by", c.By)

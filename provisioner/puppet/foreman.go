@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,91 +30,68 @@ const (
 	maxForeman  = 16 << 10 // bytes of a body
 )
 
-// Texts of Foreman's smart proxy.
-const (
-	noCertificate = "No client SSL certificate supplied"
-	noSuchURL     = "Requested url was not found"
-)
-
 // Foreman returns the handler of /puppet/ca and the paths below it on the HTTPS API: the part of Foreman's smart proxy
 // for the authority of Puppet agents. It admits operators of role foreman by their certificate on record, and each only
-// to nodes of its names. Names in paths are those of nodes; "autosign" and "validate" are never names.
+// to nodes of its names.
 func (s *Server) Foreman() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json") // also of texts and empty answers
-		l, err := s.foreman(r)
-		if err != nil {
-			s.refuseForeman(w, r, err)
-			return
-		}
-		finishing, end := provisioner.Finishing(r.Context())
-		defer end()
 		r.Body = http.MaxBytesReader(w, r.Body, maxForeman)
-		f := &foreman{Server: s, login: l, w: w, r: r}
-		path := strings.TrimPrefix(strings.TrimPrefix(r.URL.EscapedPath(), foremanBase), "/")
-		if err = f.serve(finishing, path); err == nil {
+		ctx, end := provisioner.Finishing(r.Context())
+		defer end()
+		f := &foreman{Server: s, w: w, r: r, path: strings.TrimPrefix(r.URL.EscapedPath(), foremanBase)}
+		by, level := "", slog.LevelDebug // strangers cause these
+		err := f.admit(ctx)
+		if err == nil {
+			by, level = f.login.By(), slog.LevelInfo
+			err = f.serve(ctx)
+		}
+		if err == nil {
 			return
 		}
-		s.cfg.Log.InfoContext(finishing, "request of Foreman failed", "subject", fmt.Sprintf("%.20s %.300s", r.Method,
-			r.URL.Path), "by", l.By(), "err", err)
+		s.cfg.Log.Log(ctx, level, "request of Foreman failed", "subject", fmt.Sprintf("%.20s %.300s", r.Method, f.path),
+			"by", by, "source", r.RemoteAddr, "err", err)
 		status := http.StatusNotAcceptable
 		if e, ok := errors.AsType[*orderError](err); ok {
 			status = e.status
 		}
-		foremanError(w, status, err.Error())
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, err.Error()) //nolint:gosec // not HTML by its type, and browsers must not guess
 	})
 }
 
-func foremanError(w http.ResponseWriter, status int, text string) {
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) //nolint:gosec // not HTML by its type, and browsers must not guess
-}
-
-var errNotForeman = errors.New("not an operator of role foreman")
-
-// foreman returns the caller. A token is no credential here, and names in certificates count only by the record of the
-// certificate.
-func (s *Server) foreman(r *http.Request) (*login.Login, error) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, errForbidden
-	}
-	shown := r.TLS.PeerCertificates
-	l, err := s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
-	if err == nil && l.Role != trust.RoleForeman {
-		err = fmt.Errorf("%w: %s has the role %s", errNotForeman, l.By(), l.Role)
-	}
-	return l, err
-}
-
-func (s *Server) refuseForeman(w http.ResponseWriter, r *http.Request, err error) {
-	status, said := http.StatusServiceUnavailable, "try again later"
-	switch {
-	case errors.Is(err, errForbidden):
-		status, said = http.StatusForbidden, noCertificate
-	case errors.Is(err, login.ErrLimited):
-		status, said = http.StatusTooManyRequests, login.ErrLimited.Error()
-	case errors.Is(err, errNotForeman), errors.Is(err, login.ErrLogin):
-		status = http.StatusForbidden
-		said = fmt.Sprintf("Untrusted client attempted to access %.200s. `muster operator add --role foreman` makes "+
-			"a certificate that is trusted", strings.TrimPrefix(r.URL.Path, foremanBase))
-	}
-	// At debug level: strangers cause these. The login reports its refusals.
-	s.cfg.Log.DebugContext(r.Context(), "request of Foreman refused", "source", r.RemoteAddr, "status", status, "err",
-		err)
-	foremanError(w, status, said)
-}
-
-// A foreman is one request of Foreman.
+// A foreman is one request of Foreman. Errors of its calls are 406 unless they are an *orderError.
 type foreman struct {
 	*Server
 
-	login *login.Login
 	w     http.ResponseWriter
 	r     *http.Request
+	path  string       // below foremanBase
+	login *login.Login // set by admit
 }
 
-// serve answers. Errors are 406 unless they are an *orderError.
-func (f *foreman) serve(ctx context.Context, path string) error {
+// admit identifies the caller by the record of its certificate. A token is no credential here.
+func (f *foreman) admit(ctx context.Context) error {
+	if f.r.TLS == nil || len(f.r.TLS.PeerCertificates) == 0 { // nil: over the control socket
+		return &orderError{http.StatusForbidden, "No client SSL certificate supplied"}
+	}
+	shown := f.r.TLS.PeerCertificates
+	l, err := f.cfg.Login.Certificate(ctx, shown[0], shown[1:], f.r.RemoteAddr)
+	switch {
+	case errors.Is(err, login.ErrLimited):
+		return &orderError{http.StatusTooManyRequests, err.Error()}
+	case err != nil && !errors.Is(err, login.ErrLogin):
+		return &orderError{http.StatusServiceUnavailable, "try again later"}
+	case err != nil, l.Role != trust.RoleForeman:
+		return &orderError{http.StatusForbidden, fmt.Sprintf("Untrusted client attempted to access %.200s. `muster "+
+			"operator add --role foreman` makes a certificate that is trusted", f.path)}
+	}
+	f.login = l
+	return nil
+}
+
+func (f *foreman) serve(ctx context.Context) error {
+	path := strings.TrimPrefix(f.path, "/")
 	below, name, named := strings.Cut(path, "/")
 	if !named && path != "autosign" && path != "validate" {
 		below, name = "", path
@@ -137,7 +114,7 @@ func (f *foreman) serve(ctx context.Context, path string) error {
 	case call == "DELETE ":
 		return f.order(ctx, name, f.clean)
 	}
-	return &orderError{http.StatusNotFound, noSuchURL}
+	return &orderError{http.StatusNotFound, "Requested url was not found"}
 }
 
 // order carries out an order about a node that the caller may manage.
@@ -259,15 +236,6 @@ func (f *foreman) entries(ctx context.Context) error {
 	return f.json(slices.DeleteFunc(ids, func(id wire.Identity) bool { return !f.may(id) }))
 }
 
-// A foremanCertificate is a certificate, or a request without dates and serial.
-type foremanCertificate struct {
-	State       string   `json:"state"`
-	Fingerprint string   `json:"fingerprint"`
-	Serial      *big.Int `json:"serial"`
-	NotBefore   *string  `json:"not_before"`
-	NotAfter    *string  `json:"not_after"`
-}
-
 // list has the authority too: Foreman shows the end of the oldest valid certificate as the end of the authority.
 func (f *foreman) list(ctx context.Context) error {
 	statuses, err := f.statuses(ctx, "")
@@ -279,34 +247,38 @@ func (f *foreman) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(authority.Raw)
-	all := make(map[string]foremanCertificate, len(statuses)+1)
-	begins, ends := authority.NotBefore.UTC().Format(puppetTime), authority.NotAfter.UTC().Format(puppetTime)
-	all[authority.Subject.CommonName] = foremanCertificate{
-		State:       "valid",
-		Fingerprint: colons(sum[:]),
-		Serial:      authority.SerialNumber,
-		NotBefore:   &begins,
-		NotAfter:    &ends,
+	all := make(map[string]map[string]any, len(statuses)+1)
+	add := func(state string, c *certificateStatus) {
+		all[c.Name] = map[string]any{
+			"state":       state,
+			"fingerprint": c.Fingerprint,
+			"serial":      c.SerialNumber,
+			"not_before":  c.NotBefore,
+			"not_after":   c.NotAfter,
+		}
 	}
+	now := f.cfg.Now().UTC().Format(puppetTime)
 	for i := range statuses {
 		c := &statuses[i]
-		if !f.may(wire.Identity(c.Name)) {
-			continue
+		switch _, certified := all[c.Name]; {
+		case !f.may(wire.Identity(c.Name)):
+		case c.State == stateRequested && !certified:
+			add("pending", c)
+			all[c.Name]["not_before"], all[c.Name]["not_after"] = nil, nil
+		case c.State == stateSigned && now < c.NotAfter:
+			add("valid", c)
+		case c.State != stateRequested:
+			add("revoked", c)
 		}
-		shown := foremanCertificate{State: "pending", Fingerprint: c.Fingerprint}
-		if c.State != stateRequested {
-			shown.State, shown.Serial = "valid", c.SerialNumber
-			shown.NotBefore, shown.NotAfter = &c.NotBefore, &c.NotAfter
-			ends, err := time.Parse(puppetTime, c.NotAfter)
-			if c.State == stateRevoked || err != nil || !f.cfg.Now().Before(ends) {
-				shown.State = "revoked"
-			}
-		} else if _, found := all[c.Name]; found {
-			continue // the certificate of the name
-		}
-		all[c.Name] = shown
 	}
+	sum := sha256.Sum256(authority.Raw)
+	add("valid", &certificateStatus{
+		Name:         authority.Subject.CommonName,
+		Fingerprint:  colons(sum[:]),
+		NotBefore:    authority.NotBefore.UTC().Format(puppetTime),
+		NotAfter:     authority.NotAfter.UTC().Format(puppetTime),
+		SerialNumber: authority.SerialNumber,
+	})
 	return f.json(all)
 }
 

@@ -443,6 +443,11 @@ func TestOnlyForemanIsAdmitted(t *testing.T) {
 	if r := f.Record(build1); r.State == provisioner.StateRetired {
 		t.Error("a stranger cleaned a host")
 	}
+	socket := httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
+	if err := socket.Do(f.Context(), http.MethodGet, "/puppet/ca", nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "403") {
+		t.Errorf("over the control socket: %v", err)
+	}
 	// Foreman has nothing else: no console, no list of nodes.
 	for _, path := range []string{"/v1/nodes", "/v1/self", "/", "/nodes", "/metrics"} {
 		m.want("GET", path, "", 403, "…")

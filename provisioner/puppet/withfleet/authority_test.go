@@ -283,6 +283,9 @@ func TestStrangersSeeNoCertificate(t *testing.T) {
 	if got := a.get("certificate/" + web1); got.status != 200 {
 		t.Errorf("the key's own connection: %+v", got)
 	}
+	if got := a.get("certificate/" + web2); got.status != 404 {
+		t.Errorf("another name on this connection: %+v", got)
+	}
 }
 
 // TestReasonNeedsAToken tells why there is no certificate only to an agent that showed a valid token.
@@ -420,6 +423,9 @@ func TestRenewals(t *testing.T) {
 	got := renew()
 	if got.status != 200 {
 		t.Fatalf("in the last month: %+v: %s", got, f.Cause(web1))
+	}
+	if again := a.get("certificate/" + web1); again.body != got.body {
+		t.Errorf("the former certificate's agent gets %+v, want the newest certificate", again)
 	}
 	a.take(got.body)
 	if a.leaf.Equal(first) || !a.leaf.NotAfter.After(first.NotAfter.Add(300*24*time.Hour)) {

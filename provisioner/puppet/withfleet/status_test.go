@@ -45,11 +45,16 @@ func TestOperatorsHaveTheCallsOfPuppetserver(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", what, got.status, got.body, status, body)
 		}
 	}
+	if code := f.Refused(f.Node("other.example.net")); code != wire.CodeApprovalPending { // a node of muster's waits
+		t.Fatal(code)
+	}
 	const signed, revoked = `{"desired_state":"signed"}`, `{"desired_state":"revoked"}`
 
 	expect("nothing", call("GET", "certificate_statuses/any_key", ""), 200, "[]")
 	expect("an unknown name", call("GET", "certificate_status/"+web1, ""), 404, "Resource not found.")
 	expect("sign an unknown name", call("PUT", "certificate_status/"+web1, signed), 404, "Invalid certificate subject.")
+	expect("sign a node of muster's", call("PUT", "certificate_status/other.example.net", signed), 404,
+		"Invalid certificate subject.")
 	expect("sign no name", call("PUT", "certificate_status/..%2Fx", signed), 404, "Invalid certificate subject.")
 	expect("delete an unknown name", call("DELETE", "certificate_status/"+web1, ""), 404, "Resource not found.")
 
@@ -122,6 +127,7 @@ func TestOperatorsHaveTheCallsOfPuppetserver(t *testing.T) {
 	if got := call("GET", "certificate_statuses/any_key?state=revoked", ""); !reflect.DeepEqual(decoded(t, got.body), any([]any{has})) {
 		t.Errorf("the revoked ones: %s", got.body)
 	}
+	expect("the signed ones", call("GET", "certificate_statuses/any_key?state=signed", ""), 200, "[]")
 	f.Eventually("the certificate is listed", a.listed)
 	if got := call("DELETE", "certificate_status/"+web1, ""); got.status != 204 {
 		t.Fatalf("delete: %+v", got)

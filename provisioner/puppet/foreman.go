@@ -56,7 +56,7 @@ func (s *Server) Foreman() http.Handler {
 			status = e.status
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, err.Error()) //nolint:gosec // not HTML by its type, and browsers must not guess
+		_, _ = io.WriteString(w, err.Error())
 	})
 }
 

@@ -99,7 +99,7 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 		return err
 	}
 	d.live.puppet.Store(s)
-	d.opts.Log.Info("Puppet agents are served", "url", s.URL())
+	d.opts.Log.Info("agents of Puppet are served", "url", s.URL())
 	return nil
 }
 

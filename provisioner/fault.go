@@ -2,10 +2,14 @@ package provisioner
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/events"
+	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // A Fault is what keeps a connected node from renewing its certificate, as its agent reports.
@@ -61,4 +65,46 @@ func (p *Provisioner) NoteFault(ctx context.Context, id wire.Identity, serial, c
 		p.cfg.Log.WarnContext(ctx, "node cannot renew as it should", "node", r.Identity, "err", e.Cause)
 	}
 	p.cfg.Emit(e)
+}
+
+// ReportRun reports a failed run of an unmodified agent with its cause, or without a cause the first run after it that
+// did not fail.
+func (p *Provisioner) ReportRun(ctx context.Context, id wire.Identity, cause string) {
+	e := events.Event{Type: events.RunRecovered, Time: p.moment(), Node: string(id), Cause: cause}
+	if cause != "" {
+		e.Type = events.RunFailed
+	}
+	if !allowRepeat(p.repeats.messages, &e) {
+		return
+	}
+	p.cfg.Emit(e)
+	if cause == "" {
+		p.cfg.Log.InfoContext(ctx, "node's run succeeded again", "node", id)
+	} else {
+		p.cfg.Log.WarnContext(ctx, "node's run failed", "node", id, "err", cause)
+	}
+}
+
+// keptFacts returns the facts for the record. Those before stay if the node could not send any.
+func (a *attempt) keptFacts() facts.Facts {
+	if a.request.FactsError != "" && len(a.request.Facts) == 0 && a.record != nil && !a.reason.changesHands() {
+		return a.record.Facts
+	}
+	return a.kept.Kept(a.request.Facts)
+}
+
+// Neither a crash nor a full store matters: the next request tries again.
+func (a *attempt) updateFacts(ctx context.Context) error {
+	facts := a.keptFacts()
+	if a.kept == nil || slices.Equal(facts, a.record.Facts) {
+		return nil
+	}
+	next := *a.record
+	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, a.now()
+	next.keepSuperseded(a.record, next.UpdatedAt)
+	err := a.publish(ctx, &next)
+	if errors.Is(err, trust.ErrStoreFull) {
+		return nil
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package puppet
 import (
 	"context"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -56,8 +55,8 @@ func since(w http.ResponseWriter, r *request, changed time.Time, body string) {
 	text(w, http.StatusOK, body)
 }
 
-// lists returns the CRLs of the whole chain: an agent refuses a server if one is missing. Changed is zero if none of the
-// issuing authority is signed yet.
+// lists returns the CRLs of the whole chain: an agent refuses a server if one is missing. If the issuing authority has
+// signed none yet, changed is zero.
 func (s *Server) lists() (text []byte, changed time.Time) {
 	for _, l := range s.cfg.Provisioner.PuppetCRLs().All() {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: l.DER})...)
@@ -81,7 +80,7 @@ func (s *Server) getCRLs(w http.ResponseWriter, r *request) {
 func (s *Server) putRequest(w http.ResponseWriter, r *request) {
 	v, code, err := s.readRequest(r)
 	if err != nil {
-		s.cfg.Provisioner.Reject(r.Context(), events.Cut(r.name, wire.MaxIdentityBytes), code, err, r.source())
+		_ = s.cfg.Provisioner.Reject(r.Context(), events.Cut(r.name, wire.MaxIdentityBytes), code, err, r.source())
 		text(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -103,12 +102,12 @@ func (s *Server) readRequest(r *request) (*verdict, wire.Code, error) {
 	id, err := wire.ParseIdentity(r.name)
 	switch {
 	case csr.CommonName != r.name:
-		return nil, wire.CodeCSRIdentity, fmt.Errorf("Instance name %q does not match requested key %q",
-			csr.CommonName, r.name)
+		return nil, wire.CodeCSRIdentity, badRequest(fmt.Sprintf("Instance name %q does not match requested key %q",
+			csr.CommonName, r.name))
 	case err != nil && strings.ToLower(r.name) != r.name:
-		return nil, wire.CodeIdentityInvalid, errors.New("Certificate names must be lower case.")
+		return nil, wire.CodeIdentityInvalid, badRequest("Certificate names must be lower case.")
 	case err != nil:
-		return nil, wire.CodeIdentityInvalid, errors.New("Subject hostname format is invalid")
+		return nil, wire.CodeIdentityInvalid, badRequest("Subject hostname format is invalid")
 	}
 	return &verdict{
 		identity: id,

@@ -162,9 +162,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Puppet-Version", version)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	ctx, end := provisioner.Finishing(r.Context()) // a change is finished even if the client has gone
+	q, end := newRequest(r)
 	defer end()
-	q := &request{Request: r.WithContext(ctx), address: hostOf(r.RemoteAddr)}
 	route, err := s.find(q)
 	if err == nil {
 		err = s.admit(q, route.access)
@@ -184,7 +183,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.bodies.Release(source, size)
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) { // else the client has gone
-			s.cfg.Provisioner.Reject(ctx, "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err), q.source())
+			_ = s.cfg.Provisioner.Reject(q.Context(), "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err),
+				q.source())
 		}
 		text(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has over %d bytes.", route.body))
 		return
@@ -198,6 +198,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		busy(w)
 	}
+}
+
+// newRequest lets a change be finished even if the client has gone.
+func newRequest(r *http.Request) (q *request, end func()) {
+	ctx, end := provisioner.Finishing(r.Context())
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return &request{Request: r.WithContext(ctx), address: host}, end
 }
 
 func (s *Server) find(q *request) (*route, error) {
@@ -267,14 +274,6 @@ func text(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body)
-}
-
-func hostOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
 }
 
 // A limited listener shares [maxConns] among addresses.

@@ -399,7 +399,7 @@ func (s *Server) clean(r *request) (any, error) {
 		}
 	}
 	if missing != nil {
-		return fmt.Sprintf("The following certs do not exist and cannot be revoked: [%s]", strings.Join(missing, " ")), err
+		return "The following certs do not exist and cannot be revoked: [" + strings.Join(missing, " ") + "]", err
 	}
 	return "Successfully cleaned all certs.", err
 }

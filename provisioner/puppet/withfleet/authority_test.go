@@ -242,13 +242,13 @@ func TestStrangersSeeNoCertificate(t *testing.T) {
 	}
 	mine := func(c *agent, name string) answer { c.connect(); return c.get("certificate/" + name) }
 
-	neighbour := newAgent(t, f, web2) // of the same address
-	neighbour.source = "127.0.0.1"
-	if got := mine(neighbour, web1); got.status != 200 {
+	neighbor := newAgent(t, f, web2) // of the same address
+	neighbor.source = "127.0.0.1"
+	if got := mine(neighbor, web1); got.status != 200 {
 		t.Errorf("`puppet ssl download_cert` of the same address: %+v", got)
 	}
 	f.Clock.Advance(11 * time.Minute)
-	if got := mine(neighbour, web1); got.status != 404 {
+	if got := mine(neighbor, web1); got.status != 404 {
 		t.Errorf("after ten minutes: %+v", got)
 	}
 

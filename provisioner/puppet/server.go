@@ -162,8 +162,13 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Puppet-Version", version)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	q, end := newRequest(r)
+	ctx, end := provisioner.Finishing(r.Context()) // a change is finished even if the client has gone
 	defer end()
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	s.route(w, &request{Request: r.WithContext(ctx), address: host}) //nolint:contextcheck // it has the context
+}
+
+func (s *Server) route(w http.ResponseWriter, q *request) {
 	route, err := s.find(q)
 	if err == nil {
 		err = s.admit(q, route.access)
@@ -173,15 +178,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	source, size := limit.Source(q.address), int(route.body)
-	if r.ContentLength >= 0 {
-		size = int(min(r.ContentLength, route.body))
+	if q.ContentLength >= 0 {
+		size = int(min(q.ContentLength, route.body))
 	}
 	if size > 0 && !s.bodies.Acquire(source, size) {
 		busy(w)
 		return
 	}
 	defer s.bodies.Release(source, size)
-	if q.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, route.body)); err != nil {
+	if q.body, err = io.ReadAll(http.MaxBytesReader(w, q.Body, route.body)); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) { // else the client has gone
 			_ = s.cfg.Provisioner.Reject(q.Context(), "", wire.CodeTooLarge, fmt.Errorf("%s: %w", q.subject(), err),
 				q.source())
@@ -198,13 +203,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		busy(w)
 	}
-}
-
-// newRequest lets a change be finished even if the client has gone.
-func newRequest(r *http.Request) (q *request, end func()) {
-	ctx, end := provisioner.Finishing(r.Context())
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	return &request{Request: r.WithContext(ctx), address: host}, end
 }
 
 func (s *Server) find(q *request) (*route, error) {

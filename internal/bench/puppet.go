@@ -71,7 +71,7 @@ type puppetAuthority struct {
 	secure     *tls.Config
 	issuing    *x509.CertPool
 	bundle     []*x509.Certificate // agents send it after their own certificate
-	kept       *http.Client        // its connections are shared
+	kept       chan *http.Client   // each has a connection that agents use in turns
 	report     string
 }
 
@@ -91,8 +91,13 @@ func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*
 	verifyOnce(p.secure, func(cs tls.ConnectionState) error {
 		return p.verify(cs.PeerCertificates, x509.VerifyOptions{DNSName: host})
 	})
-	p.kept = p.client(nil)
-	b, err := p.get(p.kept, "/puppet-ca/v1/certificate/ca")
+	p.kept = make(chan *http.Client, sharedLinks)
+	for range sharedLinks {
+		p.kept <- p.client(nil)
+	}
+	stranger := p.client(nil)
+	defer stranger.CloseIdleConnections()
+	b, err := p.get(stranger, "/puppet-ca/v1/certificate/ca")
 	if err == nil {
 		p.bundle, err = trust.ParseCertificates(string(b))
 	}
@@ -114,19 +119,15 @@ func (p *puppetAuthority) verify(chain []*x509.Certificate, o x509.VerifyOptions
 	return err
 }
 
-// client returns a client with connections of its own. A nil certificate: without one.
+// client returns a client with one connection. A nil certificate: without one.
 func (p *puppetAuthority) client(certificate *tls.Certificate) *http.Client {
 	secure := p.secure.Clone()
 	if certificate != nil {
 		secure.Certificates = []tls.Certificate{*certificate}
 	}
 	return &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:     secure,
-			MaxConnsPerHost:     sharedLinks,
-			MaxIdleConnsPerHost: sharedLinks,
-		},
-		Timeout: replyTimeout,
+		Transport: &http.Transport{TLSClientConfig: secure, MaxConnsPerHost: 1},
+		Timeout:   replyTimeout,
 	}
 }
 
@@ -182,8 +183,11 @@ func (f *fleet) newPuppetNode(i int) (*node, error) {
 
 // requestCertificate does what an agent does after it has made its key.
 func (f *fleet) requestCertificate(_ context.Context, n *node) error {
-	c := f.puppet.kept
-	if !f.cfg.Connection.Shared {
+	var c *http.Client
+	if f.cfg.Connection.Shared {
+		c = <-f.puppet.kept
+		defer func() { f.puppet.kept <- c }()
+	} else {
 		c = f.puppet.client(nil)
 		defer c.CloseIdleConnections()
 	}
@@ -264,7 +268,9 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 
 // measurePuppet has the agents of a wave run twice, and measures the second time. Then it lists all certificates.
 func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) error {
-	w.puppet.kept.CloseIdleConnections()
+	for range sharedLinks {
+		(<-w.puppet.kept).CloseIdleConnections()
+	}
 	p := &PuppetResult{}
 	result.Puppet = p
 	for _, first := range []bool{true, false} {

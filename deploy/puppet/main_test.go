@@ -196,8 +196,8 @@ func newFleet(t *testing.T, rules string) *fleet {
 	}
 	api := testproc.FreePort(t)
 	f := &fleet{T: t, program: program, dir: t.TempDir(), port: testproc.FreePort(t), api: "https://localhost:" + api}
-	f.muster("provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use",
-		"--listen", "127.0.0.1:"+testproc.FreePort(t))
+	f.muster("provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen",
+		"127.0.0.1:"+testproc.FreePort(t))
 	f.muster("ca", "puppet")
 	f.edit("prov/provisioner.yaml", "\npuppet:\n", `
 puppet:
@@ -369,7 +369,11 @@ func (f *fleet) machine(version, name, attributes string) *agent {
 certname = %s
 server = localhost
 serverport = %s
-vardir = %s
+vardir = %[3]s
+ssldir = %[3]s/ssl
+logdir = %[3]s/log
+rundir = %[3]s/run
+publicdir = %[3]s/public
 keylength = 2048
 `, name, f.port, f.path(a.dir+"/var")))
 	if err := os.MkdirAll(a.path(a.dir+"/muster"), 0o755); err != nil {

@@ -54,3 +54,20 @@ func TestExample(t *testing.T) {
 		}
 	}
 }
+
+// TestCompileServer has a puppetserver without an authority serve agents whose certificates are muster's.
+func TestCompileServer(t *testing.T) {
+	t.Parallel()
+	testproc.NeedsInstall(t)
+	puppet8, err := unpacked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := script(t, "./compile.sh", "PORT="+testproc.FreePort(t), "PUPPET8="+puppet8)
+	for _, want := range []string{"compiled for web7.example.net", "compiled for web8.example.net", "certificate unknown",
+		"the other agent still gets catalogs"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("compile.sh does not print %q:\n%s", want, out)
+		}
+	}
+}

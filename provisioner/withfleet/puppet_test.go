@@ -685,7 +685,7 @@ func (s *whenRead) Record(ctx context.Context, id wire.Identity) (*provisioner.R
 	return r, at, err
 }
 
-// TestARetirementThatIsNotAppliedYetHitsNoNextOwner: the process that wrote it has died, and the others are slow.
+// TestARetirementThatIsNotAppliedYetHitsNoNextOwner: the process that wrote it has died, and the running ones are slow.
 func TestARetirementThatIsNotAppliedYetHitsNoNextOwner(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -807,6 +807,7 @@ configuration := {"role": object.get(input.facts, "role", "none")}
 	other.confirm()
 	for what, edit := range map[string]func(*puppetAgent){
 		"another name":      func(a *puppetAgent) { a.name = other.name },
+		"another node":      func(a *puppetAgent) { a.name, a.csr = other.name, other.csr },
 		"another key":       func(a *puppetAgent) { a.csr = other.csr },
 		"a name of no node": func(a *puppetAgent) { a.name = "web3.example.net" },
 	} {

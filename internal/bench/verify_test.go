@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 	"muster/provisioner/choria"
+	"muster/provisioner/httpapi"
 )
 
 // The bench must not count wrong certificates as good.
@@ -101,6 +102,41 @@ func TestUnusableChoriaConfigurationsAreFailures(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = f.checkConfigured(&node{Node: n.Node, offer: &offer{reply: body}})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// Nor must it count a certificate that a Puppet agent could not use.
+func TestUnusablePuppetCertificatesAreFailures(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	agent, err := simnode.New("n1.run.bench.muster", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := simnode.New("n1.run.bench.muster", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(rootOf(t, ours))
+	f := &fleet{puppet: &puppetAuthority{
+		credential: &httpapi.Credential{Roots: roots},
+		issuing:    x509.NewCertPool(),
+	}}
+	for name, tt := range map[string]struct{ certificate, want string }{
+		"good":                {issue(t, ours, agent.Key.Public(), agent.Identity), ""},
+		"another agent's key": {issue(t, ours, other.Key.Public(), agent.Identity), "another key"},
+		"another name":        {issue(t, ours, agent.Key.Public(), "n2.run.bench.muster"), "n1.run"},
+		"another authority":   {issue(t, theirs, agent.Key.Public(), agent.Identity), "unknown authority"},
+		"no certificate":      {"Could not find certificate", "more than certificates in PEM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := f.certificate(&node{Node: agent, offer: &offer{reply: []byte(tt.certificate)}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

@@ -85,7 +85,7 @@ func TestPendingVerbs(t *testing.T) {
 	provisioner.waitFor("node provisioned")
 
 	ask("allow", "add", "db*.example.net", "--expires", "2h", "--why", "rack 5")
-	want(ask("allow", "list"), `^db\*\.example\.net  good +in \d+m +- +\d+s ago +\S+ +rack 5$`)
+	want(ask("allow", "list"), `^db\*\.example\.net  good +in \d+m +needed +- +\d+s ago +\S+ +rack 5$`)
 	ask("allow", "remove", "db*.example.net")
 	want(ask("allow", "list"), `\A\z`)
 

@@ -64,7 +64,6 @@ func TestAgents(t *testing.T) {
 			a.once(a.certificate())
 		})
 		run("spare", func(t *testing.T, f *fleet, host string) {
-			host = name("spare-part")
 			a := f.machine(version, host, token(fleetToken))
 			if out := a.must(1, "ssl", "bootstrap", "--waitforcert", "0"); !strings.Contains(out, "has not been signed yet") {
 				t.Errorf("the agent prints:\n%s", out)
@@ -97,14 +96,12 @@ func TestAgents(t *testing.T) {
 			f.waitRefused("identity_taken", host)
 		})
 		run("auto fingerprint", func(t *testing.T, f *fleet, host string) {
-			host = name("auto-fingerprint")
 			sum := sha256.Sum256([]byte(f.contents("prov/puppet-ca/bundle.pem")))
 			a := f.machine(version, host, "")
 			a.must(1, "ssl", "bootstrap", "--waitforcert", "0", "--ca_fingerprint", strings.Repeat("00", 32))
 			a.must(0, "ssl", "bootstrap", "--ca_fingerprint", hex.EncodeToString(sum[:]))
 		})
 		run("auto rebuilt machine", func(t *testing.T, f *fleet, host string) {
-			host = name("auto-rebuilt")
 			a := f.machine(version, host, "")
 			a.must(0, "ssl", "bootstrap")
 			a.once(a.certificate())
@@ -124,7 +121,6 @@ func TestAgents(t *testing.T) {
 			a.must(0, "ssl", "verify")
 		})
 		run("auto revoked", func(t *testing.T, f *fleet, host string) {
-			host = name("auto-revoked")
 			a := f.machine(version, host, "")
 			a.must(0, "ssl", "bootstrap")
 			a.must(2, "agent", "--test")
@@ -140,7 +136,7 @@ func TestAgents(t *testing.T) {
 			}
 		})
 		run("auto request and download", func(t *testing.T, f *fleet, host string) {
-			a := f.machine(version, name("auto-download"), "")
+			a := f.machine(version, host, "")
 			a.must(0, "ssl", "submit_request")
 			a.must(0, "ssl", "download_cert")
 			a.must(0, "ssl", "verify")

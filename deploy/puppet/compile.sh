@@ -20,7 +20,7 @@ cd "$work"
 port=${PORT:-18440}
 pids=
 finish() {
-  for pid in $pids; do kill "$pid" || true; done
+  for pid in $pids; do kill "$pid" 2> /dev/null || true; done
   for pid in $pids; do wait "$pid" || true; done
   if [ -z "${KEEP:-}" ]; then rm -rf "$work"; else echo "the files are in $work"; fi
 }
@@ -94,9 +94,12 @@ chown puppet run/restart
 setpriv --reuid puppet --regid puppet --clear-groups env HOME="$at" java $JAVA_ARGS -Djruby.lib=/usr/share/jruby/lib \
   -jar /usr/share/puppetserver/puppetserver.jar --config "$at/conf.d" --bootstrap-config "$at/services.d" \
   --restart-file "$at/run/restart" > "$work/puppetserver.log" 2>&1 &
-pids="$pids $!"
+java=$!
+pids="$pids $java"
 cd "$work"
-await grep -q '^1' "$at/run/restart"
+serving() { ! kill -0 "$java" || grep '^1' "$at/run/restart"; }
+await serving
+kill -0 "$java" 2> /dev/null || { tail -n 30 puppetserver.log; exit 1; }
 
 # Agents.
 for version in 7 8; do

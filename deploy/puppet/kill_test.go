@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,7 +73,7 @@ func (c *client) enroll(ctx context.Context, base string, roots *x509.CertPool) 
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %v, status %d: %.200s", c.name, ctx.Err(), err, status, b)
+			return fmt.Errorf("%s: status %d: %.200s: %w", c.name, status, b, errors.Join(ctx.Err(), err))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -76,7 +75,7 @@ type puppetAuthority struct {
 }
 
 // newPuppetAuthority fetches the authority's certificates.
-func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*puppetAuthority, error) {
+func newPuppetAuthority(ctx context.Context, address, host string, credential *httpapi.Credential) (*puppetAuthority, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, report); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func newPuppetAuthority(address, host string, credential *httpapi.Credential) (*
 	}
 	stranger := p.client(nil)
 	defer stranger.CloseIdleConnections()
-	b, err := p.get(stranger, "/puppet-ca/v1/certificate/ca")
+	b, err := p.get(ctx, stranger, "/puppet-ca/v1/certificate/ca")
 	if err == nil {
 		p.bundle, err = trust.ParseCertificates(string(b))
 	}
@@ -131,14 +130,16 @@ func (p *puppetAuthority) client(certificate *tls.Certificate) *http.Client {
 	}
 }
 
-func (p *puppetAuthority) get(c *http.Client, path string) ([]byte, error) {
-	return p.do(c, http.MethodGet, path, "", "")
+func (p *puppetAuthority) get(ctx context.Context, c *http.Client, path string) ([]byte, error) {
+	return p.do(ctx, c, http.MethodGet, path, "", "")
 }
 
 // do sends a request and returns the body of the answer. An answer other than 200 is an error, a [refusal] if the agent
 // should try again.
-func (p *puppetAuthority) do(c *http.Client, method, path, kind, body string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
+func (p *puppetAuthority) do(
+	ctx context.Context, c *http.Client, method, path, kind, body string,
+) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (f *fleet) newPuppetNode(i int) (*node, error) {
 }
 
 // requestCertificate does what an agent does after it has made its key.
-func (f *fleet) requestCertificate(_ context.Context, n *node) error {
+func (f *fleet) requestCertificate(ctx context.Context, n *node) error {
 	var c *http.Client
 	if f.cfg.Connection.Shared {
 		c = <-f.puppet.kept
@@ -191,11 +192,11 @@ func (f *fleet) requestCertificate(_ context.Context, n *node) error {
 		c = f.puppet.client(nil)
 		defer c.CloseIdleConnections()
 	}
-	_, err := f.puppet.do(c, http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
+	_, err := f.puppet.do(ctx, c, http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
 	if err != nil && !errors.Is(err, errWrong) { // then too agents ask for the certificate
 		return err
 	}
-	certificate, err := f.puppet.get(c, "/puppet-ca/v1/certificate/"+n.Identity)
+	certificate, err := f.puppet.get(ctx, c, "/puppet-ca/v1/certificate/"+n.Identity)
 	if err == nil {
 		n.offer = &offer{reply: certificate}
 	}
@@ -208,7 +209,7 @@ func (f *fleet) certificate(n *node) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.(crypto.Signer).Public()) {
+	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
 		return nil, errors.New("certificate is for another key")
 	}
 	c := &tls.Certificate{PrivateKey: n.Key}
@@ -222,7 +223,7 @@ func (f *fleet) certificate(n *node) (*tls.Certificate, error) {
 }
 
 // agentRun does a run, as agents do each half hour.
-func (f *fleet) agentRun(_ context.Context, n *node) error {
+func (f *fleet) agentRun(ctx context.Context, n *node) error {
 	certificate, err := f.certificate(n)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errWrong, err)
@@ -235,7 +236,7 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 		"pluginfacts?recurse=true&max_files=-1&links=follow&source_permissions=use" + list,
 		"plugins?recurse=true&max_files=-1&links=follow&source_permissions=ignore" + list,
 	} {
-		if _, err := f.puppet.get(c, "/puppet/v3/file_metadatas/"+path); err != nil {
+		if _, err := f.puppet.get(ctx, c, "/puppet/v3/file_metadatas/"+path); err != nil {
 			return err
 		}
 	}
@@ -243,7 +244,7 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	facts := fmt.Sprintf(`{"name":%q,"values":%s,"timestamp":%q,"expiration":%q}`, n.Identity,
 		factsOf(n.Identity, cmp.Or(f.cfg.FactsBytes, puppetFacts)), at.Format(time.RFC3339Nano),
 		at.Add(30*time.Minute).Format(time.RFC3339Nano))
-	catalog, err := f.puppet.do(c, http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
+	catalog, err := f.puppet.do(ctx, c, http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
 		"application/x-www-form-urlencoded", url.Values{
 			"facts_format":           {"application/json"},
 			"facts":                  {url.QueryEscape(facts)},
@@ -261,7 +262,7 @@ func (f *fleet) agentRun(_ context.Context, n *node) error {
 	if !bytes.Contains(catalog, []byte(`"environment":"production"`)) {
 		return fmt.Errorf("%w: catalog %.200q", errWrong, catalog)
 	}
-	_, err = f.puppet.do(c, http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production",
+	_, err = f.puppet.do(ctx, c, http.MethodPut, "/puppet/v3/report/"+n.Identity+"?environment=production",
 		"application/json", strings.ReplaceAll(f.puppet.report, "HOST", n.Identity))
 	return err
 }
@@ -298,7 +299,7 @@ func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) er
 	if w.puppet.credential.Certificate == nil {
 		return nil
 	}
-	return p.list(w.fleet)
+	return p.list(ctx, w.fleet)
 }
 
 func (p *PuppetResult) addRuns(w *wave) {
@@ -311,12 +312,12 @@ func (p *PuppetResult) addRuns(w *wave) {
 }
 
 // list fetches the statuses of all certificates, each time over a new connection.
-func (p *PuppetResult) list(f *fleet) error {
+func (p *PuppetResult) list(ctx context.Context, f *fleet) error {
 	took := make([]time.Duration, puppetLists)
 	for i := range took {
 		c := f.puppet.client(f.puppet.credential.Certificate)
 		start := time.Now()
-		b, err := f.puppet.get(c, puppetStatuses)
+		b, err := f.puppet.get(ctx, c, puppetStatuses)
 		took[i] = time.Since(start)
 		c.CloseIdleConnections()
 		var listed []struct{ Name, State string }
@@ -343,7 +344,7 @@ func (f *fleet) preparePuppet(ctx context.Context, login, host string) error {
 		return fmt.Errorf("%s: %w", login, err)
 	}
 	f.act = f.requestCertificate
-	if f.puppet, err = newPuppetAuthority(f.address, host, credential); err != nil {
+	if f.puppet, err = newPuppetAuthority(ctx, f.address, host, credential); err != nil {
 		return err
 	}
 	return f.makeKeys(ctx)

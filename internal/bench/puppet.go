@@ -75,7 +75,9 @@ type puppetAuthority struct {
 }
 
 // newPuppetAuthority fetches the authority's certificates.
-func newPuppetAuthority(ctx context.Context, address, host string, credential *httpapi.Credential) (*puppetAuthority, error) {
+func newPuppetAuthority(
+	ctx context.Context, address, host string, credential *httpapi.Credential,
+) (*puppetAuthority, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, report); err != nil {
 		return nil, err
@@ -145,10 +147,7 @@ func (p *puppetAuthority) do(
 	}
 	r.Header.Set("User-Agent", "Puppet/8.11.0 Ruby/3.1.2-p20 (x86_64-linux)")
 	r.Header.Set("X-Puppet-Version", "8.11.0")
-	r.Header.Set("Accept", "application/json")
-	if strings.HasPrefix(path, "/puppet-ca/v1/certificate/") {
-		r.Header.Set("Accept", "text/plain")
-	}
+	r.Header.Set("Accept", "application/json, text/plain")
 	if kind != "" {
 		r.Header.Set("Content-Type", kind)
 	}
@@ -245,17 +244,10 @@ func (f *fleet) agentRun(ctx context.Context, n *node) error {
 		factsOf(n.Identity, cmp.Or(f.cfg.FactsBytes, puppetFacts)), at.Format(time.RFC3339Nano),
 		at.Add(30*time.Minute).Format(time.RFC3339Nano))
 	catalog, err := f.puppet.do(ctx, c, http.MethodPost, "/puppet/v3/catalog/"+n.Identity+"?environment=production",
-		"application/x-www-form-urlencoded", url.Values{
-			"facts_format":           {"application/json"},
-			"facts":                  {url.QueryEscape(facts)},
-			"environment":            {"production"},
-			"configured_environment": {"production"},
-			"check_environment":      {"true"},
-			"transaction_uuid":       {wire.NewID()},
-			"job_uuid":               {""},
-			"static_catalog":         {"true"},
-			"checksum_type":          {"sha256.sha384.sha512.sha224.md5"},
-		}.Encode())
+		"application/x-www-form-urlencoded",
+		"facts_format=application%2Fjson&environment=production&configured_environment=production&"+
+			"check_environment=true&job_uuid=&static_catalog=true&checksum_type=sha256.sha384.sha512.sha224.md5&"+
+			"transaction_uuid="+wire.NewID()+"&facts="+url.QueryEscape(url.QueryEscape(facts)))
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,19 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,4 +91,30 @@ func peerOf(c net.Conn) (peer uint32, err error) {
 	}
 	failed := raw.Control(func(fd uintptr) { peer, err = peerUID(int(fd)) })
 	return peer, errors.Join(failed, err)
+}
+
+// RunningSockets returns the control sockets of the provisioners that run on this machine as root or as the caller, so
+// that a command that a node's log advises works as pasted. It returns none where the system has no /proc.
+func RunningSockets() (sockets []string) {
+	file, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		path := fields[len(fields)-1]
+		if filepath.Base(path) != SocketName || !filepath.IsAbs(path) || slices.Contains(sockets, path) {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Type() != fs.ModeSocket {
+			continue
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if ok && (owner.Uid == 0 || int(owner.Uid) == os.Geteuid()) {
+			sockets = append(sockets, path)
+		}
+	}
+	return sockets
 }

@@ -130,7 +130,8 @@ func (a *attempt) provenBy() string {
 // record.
 func (a *attempt) recallToken() (err error) {
 	g, r := a.grant, a.record
-	a.oneTime = g.Holds(a.challenge) && (a.reason == ReasonOneTimeToken || r != nil && r.Grant == g.ID)
+	a.oneTime = g.Holds(a.challenge) &&
+		(a.reason == ReasonOneTimeToken || !a.reason.changesHands() && r.Grant == g.ID) // else it is spent
 	if a.token = withoutToken(); a.oneTime {
 		a.token.IssuedAt, a.token.ExpiresAt = g.At, g.ExpiresAt
 		a.token.Limits = jwt.Limits{Uses: 1, Identities: []wire.Pattern{wire.Pattern(a.identity)}}

@@ -110,6 +110,16 @@ func TestAOneTimeSecretGivesANameToOneKey(t *testing.T) {
 		order(t, f.Nodes.Revoke(f.Context(), wire.Identity(a.name), operator))
 		f.agent(a.name, secret).refused(wire.CodeIdentityRevoked)
 	})
+	t.Run("spent", func(t *testing.T) {
+		t.Parallel()
+		f := *shared
+		f.t = t
+		a := owner(t, &f, "freed.example.net")
+		order(t, f.Nodes.Retire(f.Context(), wire.Identity(a.name), operator))
+		if r := f.agent(a.name, a.token).refused(wire.CodeApprovalPending); r.Proven {
+			t.Error("the secret of the former owner proves something once the name is free")
+		}
+	})
 	t.Run("after its end", func(t *testing.T) {
 		t.Parallel()
 		f := newPuppetFleet(t, testbed.Options{DefaultPolicy: true})

@@ -230,7 +230,11 @@ func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(tim
 func (p *Provisioner) Reject(ctx context.Context, node string, code wire.Code, err error, source Source) *Refusal {
 	r := refuse(node, code, err)
 	p.cfg.Meter.Rejected(code)
-	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e, false) {
+	e := RefusalEvent(r, p.moment(), source.Address)
+	if source.Protocol == ProtocolPuppet { // anyone can send these
+		e.Type = events.Attempt
+	}
+	if p.shouldReport(ctx, &e, false) {
 		p.cfg.Emit(e)
 		p.cfg.Log.WarnContext(ctx, "request rejected", "node", node, "code", code, "source", source.Address,
 			"err", e.Cause)

@@ -18,6 +18,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/operate"
 )
 
@@ -484,6 +485,11 @@ func TestMalformedRequests(t *testing.T) {
 		got := newAgent(t, f, web1).do(http.MethodPut, ca+"certificate_request/"+c.path, c.body)
 		if got.status != c.status || !strings.Contains(got.body, c.text) || got.body == "" {
 			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	for _, e := range f.Events() {
+		if e.Type == events.Refused {
+			t.Errorf("%s: a stranger's request is in the history of nodes, which a flood could displace", e.Cause)
 		}
 	}
 	// Odd encodings of a good name name the same agent.

@@ -17,7 +17,7 @@ import (
 // The error is [provisioner.ErrNoRecord], [trust.ErrState] if the identity is retired, [provisioner.ErrChanged] if the
 // node is not as it was seen, or [trust.ErrUnacknowledged].
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
-	return n.takeBack(ctx, "revoke", id, c, func(
+	err := n.takeBack(ctx, "revoke", id, c, func(
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
 	) (*trust.Revocation, error) {
 		if errors.Is(err, trust.ErrRecord) {
@@ -42,6 +42,12 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		}
 		return provisioner.EntryAbout(trust.RevokedNode, record, n.now(), c), nil
 	})
+	if err == nil { // its holder shall not get the name once it is retired
+		if err = n.Withdraw(ctx, id, c); errors.Is(err, trust.ErrRecord) {
+			return nil // such a name admits nobody
+		}
+	}
+	return err
 }
 
 // Retire frees an identity for any key, revokes its certificates and drops its connections. It is the only way back for

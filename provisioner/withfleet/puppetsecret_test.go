@@ -109,6 +109,8 @@ func TestAOneTimeSecretGivesANameToOneKey(t *testing.T) {
 		secret, _ := f.oneTime(a.name)
 		order(t, f.Nodes.Revoke(f.Context(), wire.Identity(a.name), operator))
 		f.agent(a.name, secret).refused(wire.CodeIdentityRevoked)
+		order(t, f.Nodes.Retire(f.Context(), wire.Identity(a.name), operator))
+		f.agent(a.name, secret).refused(wire.CodeApprovalPending)
 	})
 	t.Run("spent", func(t *testing.T) {
 		t.Parallel()

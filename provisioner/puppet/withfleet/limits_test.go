@@ -70,6 +70,28 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
+// TestLongChainsAreNotKept shows an agent's certificate with many others: their bytes would stay with the connection.
+func TestLongChainsAreNotKept(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Options{Policy: allowAll})
+	a := enrolled(t, f, web1)
+	for n, good := range map[int]bool{4: true, 100: false} {
+		shown := tls.Certificate{PrivateKey: a.key}
+		for range n {
+			shown.Certificate = append(shown.Certificate, a.leaf.Raw)
+		}
+		conn := tls.Client(dial(t, f, "127.0.0.8"),
+			&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{shown}})
+		_, err := io.WriteString(conn, "GET /status/v1/simple HTTP/1.1\r\nHost: x\r\n\r\n")
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
+		if (err == nil) != good {
+			t.Errorf("%d certificates: %v", n, err)
+		}
+	}
+}
+
 // TestBusyServerSaysSo has an address with more requests in progress than its share.
 func TestBusyServerSaysSo(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 	})
 	if err == nil { // its holder shall not get the name once it is retired
 		if err = n.Withdraw(ctx, id, c); errors.Is(err, trust.ErrRecord) {
-			return nil // such a name admits nobody
+			return nil // no key gets such a name
 		}
 	}
 	return err

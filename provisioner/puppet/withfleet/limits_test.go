@@ -70,7 +70,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// TestLongChainsAreNotKept shows an agent's certificate with many others: their bytes would stay with the connection.
+// TestLongChainsAreNotKept shows an agent's certificate many times: the bytes would stay with the connection.
 func TestLongChainsAreNotKept(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Options{Policy: allowAll})

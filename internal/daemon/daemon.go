@@ -431,6 +431,7 @@ func startError(err error) error {
 func (d *Daemon) warnOpenPolicy(ctx context.Context) {
 	decision, err := d.parts.policy.Decide(ctx, &policies.Input{
 		Identity: "stranger.invalid",
+		Proof:    policies.ProofToken,
 		Node:     policies.Node{State: string(provisioner.StateNone), Reason: string(provisioner.ReasonNew)},
 		CSR:      policies.CSR{CommonName: "stranger.invalid", DNSNames: []string{"stranger.invalid"}},
 		Time:     d.opts.Now().UTC(),

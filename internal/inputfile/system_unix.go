@@ -3,6 +3,7 @@
 package inputfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -24,7 +25,12 @@ func awaitWriter(f *os.File) error {
 	}
 	return raw.Control(func(fd uintptr) {
 		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(events, int(writerWait.Milliseconds())) // an early end is found by the first read
+		for {
+			_, err := unix.Poll(events, int(writerWait.Milliseconds()))
+			if !errors.Is(err, unix.EINTR) { // as by the signals of Go's scheduler
+				return // another early end is found by the first read
+			}
+		}
 	})
 }
 

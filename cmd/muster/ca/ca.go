@@ -18,7 +18,7 @@ import (
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("ca", "Show and replace the certificate authority.").
+	c := app.Command("ca", "Show and make certificate authorities.").
 		HelpLong("Root and issuing certificates of provisioner.yaml, and their revocation lists. roll\n" +
 			"and puppet write files; crl, and show with --url, ask the provisioner.")
 	addShow(c, all)

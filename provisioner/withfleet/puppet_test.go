@@ -429,3 +429,37 @@ func TestAPreviewKnowsPuppetAgents(t *testing.T) {
 		}
 	}
 }
+
+// TestNeitherRunsNorMissingTokensAreRecorded: a run each half hour would push the enrollments out.
+func TestNeitherRunsNorMissingTokensAreRecorded(t *testing.T) {
+	t.Parallel()
+	f := newPuppetFleet(t, testbed.Options{Policy: "package muster.enroll\n\ndefault allow := true\n"})
+	a := f.agent("web1.example.net", "")
+	a.enrolled()
+	a.confirm()
+	if _, err := a.renew(true, `{"role":"web"}`); err != nil {
+		t.Fatal(err)
+	}
+	f.agent("web2.example.net", "").enrolled()
+	recorded := map[string]int{}
+	f.Eventually("the later enrollment is recorded", func() bool {
+		clear(recorded)
+		var b bytes.Buffer
+		if err := f.Daemon().Inputs(f.Context(), time.Hour, func(uint64) {}, &b); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			var r policies.Recording
+			if json.Unmarshal([]byte(line), &r) == nil && r.Input != nil {
+				recorded[r.Input.Identity]++
+			}
+		}
+		return recorded["web2.example.net"] > 0
+	})
+	if n := recorded["web1.example.net"]; n != 1 {
+		t.Errorf("%d inputs of a node with one enrollment and one run", n)
+	}
+	if tokens := f.p.TokensInUse(); len(tokens) > 0 {
+		t.Errorf("tokens in use: %+v, want none", tokens)
+	}
+}

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -134,6 +135,18 @@ func (a *Authority) accepted(c *Certificate) error {
 		}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// maxShownBytes is enough for a chain with cross certificates.
+const maxShownBytes = 16 << 10
+
+// CheckShown is a [tls.Config].VerifyPeerCertificate for servers that verify later: what a client shows is kept as long
+// as the connection. It returns an error if that is too much, and verifies nothing.
+func CheckShown(shown [][]byte, _ [][]*x509.Certificate) error {
+	if n := len(bytes.Join(shown, nil)); n > maxShownBytes {
+		return fmt.Errorf("%d bytes of certificates, limit %d", n, maxShownBytes)
 	}
 	return nil
 }

@@ -434,3 +434,31 @@ func TestHealthNeedsNoCredential(t *testing.T) {
 		t.Errorf("with the clock behind: %v", err)
 	}
 }
+
+// TestLongChainsAreNotKept shows many certificates: their bytes would stay with the connection.
+func TestLongChainsAreNotKept(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	anna := certified(t, f, "anna", trust.RoleViewer)
+	for n, good := range map[int]bool{4: true, 100: false} {
+		shown := tls.Certificate{PrivateKey: anna.Certificate.PrivateKey}
+		for range n {
+			shown.Certificate = append(shown.Certificate, anna.Certificate.Certificate[0])
+		}
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{
+				RootCAs: anna.Roots,
+				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+					return &shown, nil
+				},
+			},
+		}}
+		answer, err := client.Get(f.Daemon().APIURL() + "/v1/self")
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		if (err == nil) != good {
+			t.Errorf("%d certificates: %v", n, err)
+		}
+	}
+}

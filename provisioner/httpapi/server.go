@@ -25,6 +25,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
@@ -364,6 +365,7 @@ func (c *HTTPSConfig) harden(srv *http.Server) {
 		GetCertificate:         c.Certificate,
 		NextProtos:             []string{"h2", "http/1.1"},
 		ClientAuth:             tls.RequestClientCert,
+		VerifyPeerCertificate:  ca.CheckShown,
 		ClientCAs:              c.Roots,
 		SessionTicketsDisabled: true,
 	}

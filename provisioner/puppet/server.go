@@ -1,10 +1,8 @@
 package puppet
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
@@ -36,7 +35,6 @@ const (
 	stopTimeout   = 5 * time.Second
 
 	maxHeaderBytes = 16 << 10
-	maxChainBytes  = 16 << 10 // of the client's certificates, which are kept as long as the connection
 )
 
 // Limits of all connections, shared by address.
@@ -144,12 +142,7 @@ func (s *Server) Run(ctx context.Context) error {
 		NextProtos:             []string{"http/1.1"},
 		ClientAuth:             tls.RequestClientCert, // verified for each request
 		SessionTicketsDisabled: true,
-		VerifyPeerCertificate: func(shown [][]byte, _ [][]*x509.Certificate) error {
-			if n := len(bytes.Join(shown, nil)); n > maxChainBytes {
-				return fmt.Errorf("%d bytes of certificates, limit %d", n, maxChainBytes)
-			}
-			return nil
-		},
+		VerifyPeerCertificate:  ca.CheckShown,
 	})
 	stopped := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {

@@ -55,7 +55,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	}
 	fails("give one name", "node", "grant", "a.example.net", "b.example.net", "--one-time", "--config", path)
 	if out := socket("node", "grant", "build-1.example.net", "--one-time"); !regexp.MustCompile(`(?m)^[A-Za-z0-9_-]{43}$`).MatchString(out) {
-		t.Errorf("one-time secret: %s", out)
+		t.Errorf("one-time token: %s", out)
 	}
 	fails("no such node has enrolled", "node", "retire", "build-1.example.net", "--awaiting", "--config", path)
 	installation := regexp.MustCompile(`"installation": "([^"]+)"`).FindStringSubmatch(out)

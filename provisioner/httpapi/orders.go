@@ -27,7 +27,7 @@ type NewGrant struct {
 type NewlyGranted struct {
 	*orders.Grant
 
-	Token string `json:"token,omitempty"` // the one-time secret, which is shown only here
+	Token string `json:"token,omitempty"` // the one-time token, which is shown only here
 }
 
 // A Change revokes or retires a node. It fails with [provisioner.ErrChanged] if the node has changed since the operator
@@ -111,7 +111,7 @@ func orderRoutes(s *Server) {
 		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
 	) (*NewlyGranted, error) {
 		if q.OneTime && (q.ID != "" || q.KeyHash != "") {
-			return nil, badRequest(errors.New("one_time: with an id or a key: a one-time secret has neither"))
+			return nil, badRequest(errors.New("one_time: with an id or a key: a one-time token has neither"))
 		}
 		if q.OneTime {
 			token, g, err := nodes.OneTime(ctx, id, q.TTL, c, q.Precondition)

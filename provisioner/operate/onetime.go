@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// How long a one-time secret can be used.
+// How long a one-time token can be used.
 const (
 	DefaultOneTimeTTL = 6 * time.Hour // the default of Foreman's smart proxy
 	MaxOneTimeTTL     = 7 * 24 * time.Hour
@@ -74,7 +74,7 @@ func (n *Nodes) OneTime(
 	if err != nil {
 		return "", nil, err
 	}
-	n.report(ctx, "one-time secret made", e, "node", id, "until", g.ExpiresAt)
+	n.report(ctx, "one-time token made", e, "node", id, "until", g.ExpiresAt)
 	return secret, g, nil
 }
 
@@ -86,9 +86,9 @@ func overPuppet(r *provisioner.Record) error {
 	return nil
 }
 
-var errNoOneTime = errors.New("no open one-time secret")
+var errNoOneTime = errors.New("no open one-time token")
 
-// changeOneTime writes what next makes of the open grant with a one-time secret. The error is errNoOneTime if there is
+// changeOneTime writes what next makes of the open grant with a one-time token. The error is errNoOneTime if there is
 // none.
 func (n *Nodes) changeOneTime(
 	ctx context.Context, id wire.Identity, next func(*orders.Grant) error,
@@ -116,9 +116,9 @@ func (n *Nodes) openOneTime(g *orders.Grant, r *provisioner.Record) bool {
 	return g != nil && g.Secret != "" && g.Open(n.now()) && (r == nil || r.Grant != g.ID)
 }
 
-// Withdraw ends the one-time secret of a node, if one is open.
+// Withdraw ends the one-time token of a node, if one is open.
 func (n *Nodes) Withdraw(ctx context.Context, id wire.Identity, c trust.Cause) (err error) {
-	defer about(&err, "withdraw the one-time secret of %q", id)
+	defer about(&err, "withdraw the one-time token of %q", id)
 	if err := wrong(c.Check()); err != nil {
 		return err
 	}
@@ -130,12 +130,12 @@ func (n *Nodes) Withdraw(ctx context.Context, id wire.Identity, c trust.Cause) (
 		return nil
 	}
 	if err == nil {
-		n.log.InfoContext(ctx, "one-time secret withdrawn", "node", id, "by", c.By, "why", c.Why)
+		n.log.InfoContext(ctx, "one-time token withdrawn", "node", id, "by", c.By, "why", c.Why)
 	}
 	return err
 }
 
-// OneTimes returns the names with an open one-time secret, sorted. Names that a key was validated for are left out.
+// OneTimes returns the names with an open one-time token, sorted. Names that a key was validated for are left out.
 func (n *Nodes) OneTimes(ctx context.Context) ([]wire.Identity, error) {
 	var ids []wire.Identity
 	for _, e := range n.logs.Grants.All() {
@@ -158,12 +158,12 @@ func (n *Nodes) OneTimes(ctx context.Context) ([]wire.Identity, error) {
 	return ids, nil
 }
 
-// Validate reports whether secret is the open one-time secret of the node, for a caller that signs the key. It binds
+// Validate reports whether secret is the open one-time token of the node, for a caller that signs the key. It binds
 // the secret to the key, and for a few minutes the key can be validated again.
 func (n *Nodes) Validate(
 	ctx context.Context, id wire.Identity, secret wire.Secret, keyHash string, c trust.Cause,
 ) (valid bool, err error) {
-	defer about(&err, "validate the one-time secret of %q", id)
+	defer about(&err, "validate the one-time token of %q", id)
 	if err := wrong(c.Check(), trust.CheckKeyHash(keyHash)); err != nil {
 		return false, err
 	}
@@ -181,7 +181,7 @@ func (n *Nodes) Validate(
 		return false, nil
 	}
 	if err == nil {
-		n.log.InfoContext(ctx, "one-time secret validated", "node", id, "key", keyHash, "by", c.By)
+		n.log.InfoContext(ctx, "one-time token validated", "node", id, "key", keyHash, "by", c.By)
 	}
 	return err == nil, err
 }

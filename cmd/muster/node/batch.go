@@ -39,7 +39,7 @@ type result struct {
 	Failed []failure       `json:"failed,omitempty"`
 	Alone  []failure       `json:"left_alone,omitempty"` // not changed, because the node changed after it was chosen
 	Left   []wire.Identity `json:"left,omitempty"`       // not tried
-	Token  string          `json:"token,omitempty"`      // one-time secret of a grant
+	Token  string          `json:"token,omitempty"`      // one-time token of a grant
 
 	cause error // why nodes were not tried, nil if unknown
 }

@@ -34,7 +34,7 @@ const retireHelp = `Revokes the certificates of a node and frees its name for an
 this name is new. Use it for machines that are gone, and for a revoked node that may
 come back. Filters choose revoked nodes with --state revoked only, because a stolen
 machine could enroll again. --awaiting is for a Puppet agent whose machine is built
-again: its name is kept until a machine comes with a one-time secret, a grant or an
+again: its name is kept until a machine comes with a one-time token, a grant or an
 approval; the same verb without --awaiting frees it.
 
   muster node retire web1.example.net --why scrapped
@@ -58,7 +58,7 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	}
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		if await {
-			done = "is retired: the name waits for a one-time secret, a grant or an approval"
+			done = "is retired: the name waits for a one-time token, a grant or an approval"
 		}
 		return v.run(ctx, func(ctx context.Context, w *targets, t target) error {
 			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Precondition: t.Seen, Awaiting: await}
@@ -76,7 +76,7 @@ with --fingerprint, or the verb shows them and asks. Compare it with the key in 
 log of the right machine first. If no key waits, --fingerprint needs all 64 digits;
 without it, the next key that asks takes the name. The old key loses the name when the
 node with the new key has confirmed. --expires is at most 1d.
-With --one-time, the verb prints a secret. A Puppet agent that shows it as
+With --one-time, the verb prints a one-time token. A Puppet agent that shows it as
 challengePassword takes the name with any key, once, even if the name is new.
 
   muster node grant web1.example.net --fingerprint 9f86d081 --why 'ticket 17'
@@ -147,7 +147,7 @@ func (v *grant) run(ctx context.Context) error {
 		if v.key != "" {
 			by = "node with the key " + verb.Short(v.key)
 		} else if v.oneTime {
-			by = "Puppet agent that has this secret as challengePassword"
+			by = "Puppet agent that has this token as challengePassword"
 		}
 		return fmt.Sprintf("may be taken over by the %s, until %s", by, verb.Instant(*until.Load()))
 	})

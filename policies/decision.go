@@ -39,6 +39,9 @@ type Decision struct {
 	// Configuration is the node's server.conf. If nil, a template or a helper makes it.
 	Configuration map[string]string
 
+	// Certificates are the service certificates that the node is to have, by name. Nil: it keeps those of before.
+	Certificates map[string]wire.Specification
+
 	// Digest is the policy's digest, see [Engine.Digest].
 	Digest string
 }
@@ -50,6 +53,10 @@ type Certificate struct {
 	ServerAuth bool          // also valid for servers
 
 	IPAddresses []string // sorted
+
+	// Only of service certificates, which are for servers unless server_auth is false.
+	URIs       []string // sorted
+	ClientAuth bool     // also valid for clients
 
 	Extensions map[string]string // of Puppet, by name such as "pp_role"
 }

@@ -44,6 +44,10 @@ type Input struct {
 
 	Provisioner Provisioner `json:"provisioner"`
 
+	// Certificate is the requested service certificate, or null. Its request is decided by data.muster.certificate; the
+	// names are CSR's, Token and Facts those on record.
+	Certificate *ServiceRequest `json:"certificate"`
+
 	// Evidence is reserved for attestation. Nil means null.
 	Evidence json.RawMessage `json:"evidence"`
 
@@ -130,6 +134,18 @@ type Source struct {
 	Address  string `json:"address"`  // IP address, or ""
 	Site     string `json:"site"`     // of the broker, or ""
 	Protocol string `json:"protocol"` // of the node's program: "muster", "choria" or "puppet"
+}
+
+// A ServiceRequest is a request for a service certificate.
+type ServiceRequest struct {
+	Name    string   `json:"name"` // of the specification
+	Profile string   `json:"profile"`
+	Network string   `json:"network"`
+	Usages  []string `json:"usages"` // "server", "client"; empty: server
+	Source  string   `json:"source"` // "file", "pushed" or "certmonger"
+
+	// AllowedNames are the names that operators list for the node.
+	AllowedNames []string `json:"allowed_names"`
 }
 
 // A Provisioner is the provisioner that decides.

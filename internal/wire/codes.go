@@ -30,6 +30,7 @@ const (
 
 	CodeCSRInvalid  Code = "csr_invalid"
 	CodeCSRIdentity Code = "csr_identity"
+	CodeNameTaken   Code = "name_taken"
 
 	CodeDenied          Code = "denied"
 	CodeDeferred        Code = "deferred"
@@ -223,6 +224,13 @@ var Codes = []Meaning{
 		Code:   CodeCSRIdentity,
 		Public: "the certificate request is for another name",
 		Remedy: "set the request's common name to the node's identity",
+	},
+	{
+		Code:   CodeNameTaken,
+		SentAs: CodeDenied,
+		Public: "the policy does not admit this node",
+		Remedy: "a name of the service certificate belongs to another node; if both may have it, list both with " +
+			"`muster certificate allow`",
 	},
 
 	{

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,6 +55,17 @@ func (f Files) Check() error {
 			if !validText(policies[name]) {
 				bad("%s %q: a control character other than tab and line break, or invalid UTF-8", kind, name)
 			}
+		}
+	}
+	if n := len(f.Certificates); n > MaxCertificates {
+		bad("%d service certificates, limit %d", n, MaxCertificates)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Certificates)) {
+		s := f.Certificates[name]
+		encoded, _ := EncodeJSON(s) // texts always encode
+		size += len(name) + len(encoded)
+		if err := s.Check(); err != nil || !ValidCertificateName(name) {
+			bad("service certificate %.80q: %v", name, cmp.Or(err, errors.New(wantCertificateName)))
 		}
 	}
 	if size > MaxFilesBytes {

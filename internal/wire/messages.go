@@ -255,14 +255,16 @@ func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage, fact
 	return nil
 }
 
-// A Reply has exactly one of Refusal, Enrolled and Applied. Without a seal, only a signed reply proves that a
-// provisioner made it: one with Enrolled, Applied, or the refusal [CodeShutdown].
+// A Reply has exactly one of Refusal, Enrolled, Applied and Certificate. Without a seal, only a signed reply proves
+// that a provisioner made it: all but refusals, and the refusal [CodeShutdown].
 type Reply struct {
 	ID           string    `json:"id"`           // of the request; ignore replies with another one
 	Installation string    `json:"installation"` // of the provisioner's store
 	Refusal      *Refusal  `json:"refusal,omitempty"`
 	Enrolled     *Enrolled `json:"enrolled,omitempty"`
 	Applied      *Accepted `json:"applied,omitempty"`
+
+	Certificate *ServiceCertificate `json:"certificate,omitempty"`
 
 	// Provisioner has certificates in DER: the signing provisioner's, its issuing one, cross certificates; in refusals
 	// also the roots.
@@ -326,12 +328,16 @@ type Files struct {
 	// servers.
 	ActionPolicies map[string]string `json:"action_policies,omitempty"`
 	OPAPolicies    map[string]string `json:"opa_policies,omitempty"`
+
+	// Certificates are the service certificates that the node is to have, by name. Nil: it keeps those of before.
+	Certificates map[string]Specification `json:"certificates,omitzero"`
 }
 
 // LogValue omits pushed values.
 func (f Files) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("configuration", len(f.Configuration)),
-		slog.Int("action_policies", len(f.ActionPolicies)), slog.Int("opa_policies", len(f.OPAPolicies)))
+		slog.Int("action_policies", len(f.ActionPolicies)), slog.Int("opa_policies", len(f.OPAPolicies)),
+		slog.Int("certificates", len(f.Certificates)))
 }
 
 // LogValue omits certificate and configuration.
@@ -347,6 +353,8 @@ func (r *Reply) LogValue() slog.Value {
 		a = append(a, slog.String("code", string(r.Refusal.Code)))
 	case r.Enrolled != nil:
 		a = append(a, slog.Any("enrolled", r.Enrolled))
+	case r.Certificate != nil:
+		a = append(a, slog.String("name", r.Certificate.Name), slog.String("serial", r.Certificate.Serial))
 	}
 	return slog.GroupValue(a...)
 }
@@ -357,11 +365,14 @@ func DecodeReply(b []byte) (*Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
-	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
+	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil, r.Certificate != nil)
 	// A refusal has no id if the request's id was unreadable.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
-		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one",
+		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled, applied and certificate, want one",
 			ErrMessage, r.ID, n)
+	}
+	if c := r.Certificate; c != nil && !ValidCertificateName(c.Name) {
+		return nil, fmt.Errorf("reply: %w: service certificate %.80q: %s", ErrMessage, c.Name, wantCertificateName)
 	}
 	if r.Refusal != nil && !validID(string(r.Refusal.Code)) {
 		return nil, fmt.Errorf("reply: %w: code %.80q, want 1 to 64 base64url characters", ErrMessage, r.Refusal.Code)
@@ -418,6 +429,10 @@ func Digest(certificate string, f Files) string {
 			text(m[k])
 		}
 	}
+	if f.Certificates != nil {
+		encoded, _ := EncodeJSON(f.Certificates) // texts always encode
+		text(string(encoded))
+	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
@@ -453,7 +468,7 @@ var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 // Unusable returns the Digest of an [Applied] that reports an unusable offer. Quoted text is removed, because it
 // may be a value of the configuration.
 func Unusable(digest, why string) string {
-	return unusablePrefix + digest + ":" + oneLine(quoted.ReplaceAllString(why, `"…"`))
+	return unusablePrefix + digest + ":" + OneLine(quoted.ReplaceAllString(why, `"…"`))
 }
 
 // Unusable returns the offer's digest and the node's reason in one line, if a reports an unusable offer.
@@ -463,10 +478,11 @@ func (a *Applied) Unusable() (digest, why string, is bool) {
 		return "", "", false
 	}
 	digest, why, _ = strings.Cut(rest, ":")
-	return digest, oneLine(why), true
+	return digest, OneLine(why), true
 }
 
-func oneLine(text string) string {
+// OneLine returns text in one line of at most [MaxUnusableBytes], for messages.
+func OneLine(text string) string {
 	blank := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }
 	text = strings.Join(strings.FieldsFunc(text, blank), " ")
 	if len(text) > MaxUnusableBytes {

@@ -46,6 +46,9 @@ func ReplyDigest(r *Reply, identity string, request []byte) [sha256.Size]byte {
 		receipt = r.Enrolled.ReceiptSum
 	case r.Applied != nil:
 		serial, digest = r.Applied.Serial, "applied"
+	case r.Certificate != nil:
+		serial, roots = r.Certificate.Serial, Sum([]byte(r.Certificate.CA))
+		digest = "certificate " + r.Certificate.Name + " " + Sum([]byte(r.Certificate.Certificate))
 	case r.Refusal != nil:
 		digest = string(r.Refusal.Code)
 	}

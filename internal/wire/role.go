@@ -17,6 +17,10 @@ const (
 	RoleBroker      Role = "broker"
 	RoleProvisioner Role = "provisioner"
 	RoleOperator    Role = "operator"
+
+	// RoleService is for service certificates, whose name is `<identity>/<name>`. They open nothing of muster's, so
+	// [RoleOf] refuses them.
+	RoleService Role = "service"
 )
 
 // ErrRole means a certificate without a role of this installation.

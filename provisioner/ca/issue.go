@@ -41,6 +41,11 @@ type Request struct {
 	// ServerAuth adds TLS server use; a broker always has it.
 	ServerAuth bool
 
+	// ClientAuth and URIs are only for service certificates; all others are for clients. The URIs are not below the
+	// trust domain.
+	ClientAuth bool
+	URIs       []string
+
 	// Extensions are Puppet's, by name: at most 16, each of 1 to 255 bytes of printable UTF-8. Only for nodes.
 	Extensions map[string]string
 }

@@ -25,6 +25,9 @@ const (
 
 	HandedOver RevocationKind = "handover" // a name went to another key
 
+	// RevokedService ends service certificates of a node: their serials alone. Name is empty if it has several names.
+	RevokedService RevocationKind = "certificate"
+
 	RemovedSigner   RevocationKind = "signer"
 	RemovedOperator RevocationKind = "operator"
 )

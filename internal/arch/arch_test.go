@@ -17,7 +17,8 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
-	{"internal/span", "internal/inputfile", "internal/nearest", "internal/disk", "internal/sdnotify"},
+	{"internal/span", "internal/inputfile", "internal/nearest", "internal/disk", "internal/sdnotify",
+		"internal/paging"},
 	{"internal/wire", "internal/cli", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"internal/serverconf"},

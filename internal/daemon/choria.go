@@ -12,6 +12,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/inputfile"
 	"muster/internal/keyfile"
+	"muster/internal/paging"
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -146,7 +147,7 @@ const defaultChoriaRenewals = 10
 
 func (c *Config) validateChoriaRenew(v *Mistakes) {
 	r := &c.Choria.Renew
-	within(v, "choria.renew.per_minute", r.PerMinute, 1, fleet.MaxLimit)
+	within(v, "choria.renew.per_minute", r.PerMinute, 1, paging.MaxLimit)
 	if r.Before > 0 && (r.SecretFile == "" || c.Choria.Fleet.URL == "") {
 		v.Bad("choria.renew.before", "set without choria.renew.secret_file or choria.fleet")
 	}
@@ -175,8 +176,7 @@ func (d *Daemon) renewOneChoria(ctx context.Context) error {
 			Protocol:      provisioner.ProtocolChoria.String(),
 			ExpiresBefore: d.opts.Now().Add(time.Duration(r.Before)),
 		},
-		Sort:  fleet.ByExpiry,
-		Limit: fleet.MaxLimit,
+		Query: paging.Query{Sort: paging.ByExpiry, Limit: paging.MaxLimit},
 	})
 	if err != nil {
 		return err

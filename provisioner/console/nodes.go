@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -123,7 +124,7 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 		}
 	}
 	q.Site, q.Token, q.Policy = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy
-	q.Facts, q.Sort = p.Facts, fleet.Order(p.Sort)
+	q.Facts, q.Sort = p.Facts, paging.Order(p.Sort)
 	return q, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/facts"
@@ -48,7 +49,7 @@ func TestFactFilters(t *testing.T) {
 		"rack=": "bare db2 gone odd sly", "rack= role=web": "gone sly", "rack=[a-z]4": "db1 web1", "role=nobody": "",
 		"role=r4": "", "": "bare db1 db2 gone odd sly web1 web2",
 	} {
-		q := fleet.Query{Filter: fleet.Filter{Facts: strings.Fields(facts)}, Limit: 2}
+		q := fleet.Query{Filter: fleet.Filter{Facts: strings.Fields(facts)}, Query: paging.Query{Limit: 2}}
 		names, p := list(t, x, q)
 		if got := strings.ReplaceAll(strings.Join(names, " "), ".example.net", ""); got != want ||
 			p.Total != len(names) {

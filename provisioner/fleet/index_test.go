@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -185,9 +186,9 @@ func TestFilters(t *testing.T) {
 		want string
 	}{
 		"all":        {fleet.Query{}, "db1 old web1 web2"},
-		"one a page": {fleet.Query{Limit: 1}, "db1 old web1 web2"},
-		"by expiry":  {fleet.Query{Sort: fleet.ByExpiry, Limit: 2}, "db1 old web1 web2"},
-		"by change":  {fleet.Query{Sort: fleet.ByChanged, Limit: 1}, "db1 web1 web2 old"},
+		"one a page": {fleet.Query{Query: paging.Query{Limit: 1}}, "db1 old web1 web2"},
+		"by expiry":  {fleet.Query{Query: paging.Query{Sort: paging.ByExpiry, Limit: 2}}, "db1 old web1 web2"},
+		"by change":  {fleet.Query{Query: paging.Query{Sort: paging.ByChanged, Limit: 1}}, "db1 web1 web2 old"},
 		"state": {fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateRevoked,
 			provisioner.StateEnrolled}}}, "old web2"},
 		"site":        {fleet.Query{Filter: fleet.Filter{Site: "fra1"}}, "web2"},
@@ -275,7 +276,7 @@ func TestUnknownLastSeenSelectsNoNode(t *testing.T) {
 		f.since.Add(time.Second):    2,
 		f.since.Add(24 * time.Hour): 3, // db1 was heard of, an hour after noon
 	} {
-		p, err := x.List(context.Background(), fleet.Query{Limit: 1, Filter: fleet.Filter{SeenBefore: before}})
+		p, err := x.List(context.Background(), fleet.Query{Query: paging.Query{Limit: 1}, Filter: fleet.Filter{SeenBefore: before}})
 		if err != nil || p.Total != want {
 			t.Errorf("not heard of since %v: %+v, %v; want %d", before, p, err, want)
 		}
@@ -320,7 +321,7 @@ func TestNodesSeenSinceAreNotRetired(t *testing.T) {
 // once.
 func TestPagesStayRight(t *testing.T) {
 	t.Parallel()
-	for _, by := range []fleet.Order{fleet.ByName, fleet.ByExpiry, fleet.ByChanged} {
+	for _, by := range []paging.Order{paging.ByName, paging.ByExpiry, paging.ByChanged} {
 		x, f := index(t)
 		var still []string
 		for i := range 100 {
@@ -333,8 +334,7 @@ func TestPagesStayRight(t *testing.T) {
 		}
 		moving := fleet.Query{
 			Filter: fleet.Filter{States: []provisioner.State{provisioner.StateProvisioned}},
-			Sort:   by,
-			Limit:  9,
+			Query:  paging.Query{Sort: by, Limit: 9},
 		}
 		seen := make(map[string]int)
 		for page := 0; ; page++ {
@@ -367,27 +367,28 @@ func TestQueriesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	x, f := index(t)
 	f.put(t, record("web1.example.net", nil), record("web2.example.net", nil))
-	p, err := x.List(context.Background(), fleet.Query{Limit: 1})
+	p, err := x.List(context.Background(), fleet.Query{Query: paging.Query{Limit: 1}})
 	if err != nil || p.Next == "" {
 		t.Fatalf("first page: %+v, %v", p, err)
 	}
 	for _, cursor := range []string{"x", "!", p.Next + "x", p.Next[1:]} {
-		if _, err := x.List(context.Background(), fleet.Query{Cursor: cursor}); !errors.Is(err, fleet.ErrCursor) {
+		q := fleet.Query{Query: paging.Query{Cursor: cursor}}
+		if _, err := x.List(context.Background(), q); !errors.Is(err, paging.ErrCursor) {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
-	if _, err := x.List(context.Background(), fleet.Query{Sort: fleet.ByExpiry, Cursor: p.Next}); !errors.Is(err,
-		fleet.ErrCursor) {
+	other := fleet.Query{Query: paging.Query{Sort: paging.ByExpiry, Cursor: p.Next}}
+	if _, err := x.List(context.Background(), other); !errors.Is(err, paging.ErrCursor) {
 		t.Errorf("cursor of another order: %v", err)
 	}
-	if p, err := x.List(context.Background(), fleet.Query{Limit: 2, Cursor: p.Next}); err != nil || len(p.Nodes) != 1 {
+	p, err = x.List(context.Background(), fleet.Query{Query: paging.Query{Limit: 2, Cursor: p.Next}})
+	if err != nil || len(p.Nodes) != 1 {
 		t.Errorf("cursor with another limit: %+v, %v", p, err)
 	}
 	_, err = x.List(context.Background(),
 		fleet.Query{
 			Filter: fleet.Filter{States: []provisioner.State{"gone"}, Match: "WEB", Token: "x"},
-			Sort:   "size",
-			Limit:  100_000,
+			Query:  paging.Query{Sort: "size", Limit: 100_000},
 		})
 	for _, part := range []string{"state:", "match:", "token:", "sort:", "limit:"} {
 		if err == nil || !strings.Contains(err.Error(), part) {

@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"time"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/trust"
@@ -28,6 +29,10 @@ type node struct {
 
 	serial               [16]byte // serials have 128 bits
 	shared, token, facts uint32   // numbers of interned values
+}
+
+func (n *node) row() paging.Row {
+	return paging.Row{Name: string(n.id), Expires: n.expires, Changed: n.changed}
 }
 
 func (n *node) recorded() bool { return n.revision != 0 }

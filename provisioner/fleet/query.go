@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,26 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/trust"
-)
-
-// Limits of the nodes on a page.
-const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
-)
-
-// An Order is the order of a list. Equal nodes are sorted by name.
-type Order string
-
-// The orders.
-const (
-	ByName    Order = "name"
-	ByExpiry  Order = "expires" // soonest first; nodes without a certificate last
-	ByChanged Order = "changed" // newest first
 )
 
 var states = []provisioner.State{
@@ -60,9 +44,7 @@ func (f *Filter) IsZero() bool { return reflect.ValueOf(*f).IsZero() }
 // A Query asks for a page of a list.
 type Query struct {
 	Filter
-	Sort   Order  // "": [ByName]
-	Limit  int    // 0: [DefaultLimit]
-	Cursor string // [Page.Next] of the page before; "": first page
+	paging.Query
 }
 
 // A Page is a part of a list. The pages by Next list each unchanged node exactly once. A node that changes may be
@@ -111,27 +93,16 @@ func (q *Query) Check() error {
 	}
 	_, err := parseFacts(q.Facts)
 	errs = append(errs, err)
-	if q.Sort != "" && q.Sort != ByName && q.Sort != ByExpiry && q.Sort != ByChanged {
-		errs = append(errs, fmt.Errorf("sort: %.40q, want %s, %s or %s", q.Sort, ByName, ByExpiry, ByChanged))
-	}
-	if q.Limit < 0 || q.Limit > MaxLimit {
-		errs = append(errs, fmt.Errorf("limit: %d, want 1 to %d", q.Limit, MaxLimit))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, q.Query.Check())...)
 }
 
 // List returns a page once the index is read. The error is [ErrReading] if ctx ends first, [ErrHeard] if SeenBefore is
-// too long ago, [ErrCursor], [ErrFact], or that of [Query.Check].
+// too long ago, [paging.ErrCursor], [ErrFact], or that of [Query.Check].
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
-	q.Sort, q.Limit = cmp.Or(q.Sort, ByName), cmp.Or(q.Limit, DefaultLimit)
 	facts, err := x.askedFacts(q.Facts)
-	if err != nil {
-		return nil, err
-	}
-	after, err := q.after()
 	if err != nil {
 		return nil, err
 	}
@@ -149,22 +120,25 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since) {
 		return nil, notKept(x.since)
 	}
-	first := &first{by: q.Sort, after: after, limit: q.Limit}
-	for i := range x.nodes {
-		n := &x.nodes[i]
-		if x.selects(&q.Filter, n, facts) {
+	listed, next, err := paging.Cut(q.Query, func(yield func(*node) bool) {
+		for i := range x.nodes {
+			n := &x.nodes[i]
+			if !x.selects(&q.Filter, n, facts) {
+				continue
+			}
 			p.Total++
 			p.States[x.of(n).State]++
-			first.offer(n)
+			if !yield(n) {
+				return
+			}
 		}
+	}, (*node).row)
+	if err != nil {
+		return nil, err
 	}
-	first.cut()
-	p.Nodes = make([]Node, 0, len(first.kept))
-	for _, n := range first.kept {
+	p.Next, p.Nodes = next, make([]Node, 0, len(listed))
+	for _, n := range listed {
 		p.Nodes = append(p.Nodes, x.shown(n))
-	}
-	if first.more {
-		p.Next = q.cursor(first.kept[len(first.kept)-1])
 	}
 	return p, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -131,7 +132,7 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	errs = append(errs, err)
 	if s := v.Get("limit"); s != "" {
 		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
-			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, fleet.MaxLimit))
+			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, paging.MaxLimit))
 		}
 	}
 	return q, errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -83,7 +84,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
 		trust.ErrTokenID, operate.ErrEverything, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey,
-		fleet.ErrCursor, fleet.ErrFact,
+		paging.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{

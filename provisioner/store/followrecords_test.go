@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -77,7 +78,7 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 		}
 		wrong = ""
 		for i, m := range members {
-			p, err := m.index.List(s.ctx, fleet.Query{Limit: fleet.MaxLimit})
+			p, err := m.index.List(s.ctx, fleet.Query{Query: paging.Query{Limit: paging.MaxLimit}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/paging"
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -88,7 +89,7 @@ func (f *filter) check() error {
 
 // choose implements [selection]. Nodes that are revoked or retired are chosen by --state only.
 func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error {
-	q, err := f.query(fleet.Query{Limit: fleet.MaxLimit}, time.Now())
+	q, err := f.query(fleet.Query{Query: paging.Query{Limit: paging.MaxLimit}}, time.Now())
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Patt
 				w.Targets = append(w.Targets, target{Node: n.Identity, State: n.State, Seen: seen})
 			}
 		}
-		return fleet.MaxLimit
+		return paging.MaxLimit
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/paging"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 )
@@ -35,11 +36,11 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	var limit int
 	c := parent.Command("list", "List nodes with state, certificate and last contact.").HelpLong(listHelp)
 	f.addFlags(c)
-	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(fleet.ByName)).StringVar(&sort)
+	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(paging.ByName)).StringVar(&sort)
 	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
 	cli.Flag(c, "cursor").StringVar(&cursor)
 	query := func() (fleet.Query, error) {
-		return f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
+		return f.query(fleet.Query{Query: paging.Query{Sort: paging.Order(sort), Cursor: cursor}}, time.Now())
 	}
 	all.Check(c, func() error { _, err := query(); return err })
 	verb.List(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {
@@ -49,9 +50,9 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		}
 		next := func(listed int) int { // of the next request
 			if limit == 0 {
-				return fleet.MaxLimit
+				return paging.MaxLimit
 			}
-			return min(limit-listed, fleet.MaxLimit)
+			return min(limit-listed, paging.MaxLimit)
 		}
 		q.Limit = next(0)
 		list := &fleet.Page{Nodes: []fleet.Node{}}

@@ -22,27 +22,27 @@ const maxServiceNames = 16
 // A Specification is a service certificate that a node is to have: one YAML file of the node, or one entry of the
 // policy's decision. Its members have the same names in both.
 type Specification struct {
-	Profile string           `json:"profile,omitempty"` // for the policy
-	Network string           `json:"network,omitempty"` // for the policy
-	Key     SpecificationKey `json:"key,omitzero"`
+	Profile string           `json:"profile,omitempty" yaml:"profile"` // for the policy
+	Network string           `json:"network,omitempty" yaml:"network"` // for the policy
+	Key     SpecificationKey `json:"key,omitzero" yaml:"key"`
 
 	// DNSNames may be templates, see [ExpandName].
-	DNSNames    []string `json:"dns_names,omitempty"`
-	IPAddresses []string `json:"ip_addresses,omitempty"`
-	URIs        []string `json:"uris,omitempty"`
+	DNSNames    []string `json:"dns_names,omitempty" yaml:"dns_names"`
+	IPAddresses []string `json:"ip_addresses,omitempty" yaml:"ip_addresses"`
+	URIs        []string `json:"uris,omitempty" yaml:"uris"`
 
-	Usages []string           `json:"usages,omitempty"` // of [CertificateUsages]; empty: server
-	Files  SpecificationFiles `json:"files"`
+	Usages []string           `json:"usages,omitempty" yaml:"usages"` // of [CertificateUsages]; empty: server
+	Files  SpecificationFiles `json:"files" yaml:"files"`
 
-	Renew   string `json:"renew,omitempty"`   // see [RenewAt]
-	Action  string `json:"action,omitempty"`  // name of an action of the node, run after files were saved
-	Removed string `json:"removed,omitempty"` // "keep" (also "") or "revoke": what happens without the specification
+	Renew   string `json:"renew,omitempty" yaml:"renew"`     // see [RenewAt]
+	Action  string `json:"action,omitempty" yaml:"action"`   // name of an action of the node, run after files were saved
+	Removed string `json:"removed,omitempty" yaml:"removed"` // "keep" (also "") or "revoke": what happens without the specification
 }
 
 // A SpecificationKey says how keys are made.
 type SpecificationKey struct {
-	Type string `json:"type,omitempty"` // one of [SpecificationKeys]; "": P-256
-	Keep bool   `json:"keep,omitempty"` // the same key at renewals
+	Type string `json:"type,omitempty" yaml:"type"` // one of [SpecificationKeys]; "": P-256
+	Keep bool   `json:"keep,omitempty" yaml:"keep"` // the same key at renewals
 }
 
 // SpecificationKeys are the types of keys.
@@ -50,22 +50,22 @@ var SpecificationKeys = []string{"P-256", "P-384", "RSA-2048", "RSA-4096"}
 
 // SpecificationFiles are the files of a specification; nil ones are not written.
 type SpecificationFiles struct {
-	Key         *SpecificationFile `json:"key,omitempty"`
-	Certificate *SpecificationFile `json:"certificate,omitempty"`
-	Chain       *SpecificationFile `json:"chain,omitempty"`
-	CA          *SpecificationFile `json:"ca,omitempty"`
-	Combined    *SpecificationFile `json:"combined,omitempty"`
+	Key         *SpecificationFile `json:"key,omitempty" yaml:"key"`
+	Certificate *SpecificationFile `json:"certificate,omitempty" yaml:"certificate"`
+	Chain       *SpecificationFile `json:"chain,omitempty" yaml:"chain"`
+	CA          *SpecificationFile `json:"ca,omitempty" yaml:"ca"`
+	Combined    *SpecificationFile `json:"combined,omitempty" yaml:"combined"`
 }
 
 // A SpecificationFile is a file that the node writes.
 type SpecificationFile struct {
-	Path  string `json:"path"`            // absolute
-	Owner string `json:"owner,omitempty"` // "": the agent's
-	Group string `json:"group,omitempty"` // "": the agent's
-	Mode  string `json:"mode,omitempty"`  // octal, such as "0640"; "": 0600 with a key, else 0644
+	Path  string `json:"path" yaml:"path"`             // absolute
+	Owner string `json:"owner,omitempty" yaml:"owner"` // "": the agent's
+	Group string `json:"group,omitempty" yaml:"group"` // "": the agent's
+	Mode  string `json:"mode,omitempty" yaml:"mode"`   // octal, such as "0640"; "": 0600 with a key, else 0644
 
 	// Order is for the combined file: some of certificate, chain, key and ca. Empty: [DefaultOrder].
-	Order []string `json:"order,omitempty"`
+	Order []string `json:"order,omitempty" yaml:"order"`
 }
 
 // DefaultOrder is the order of a combined file.

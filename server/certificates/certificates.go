@@ -62,6 +62,8 @@ type Order struct {
 	CSR     []byte `json:"csr,omitempty"` // PKCS #10, DER
 	Profile string `json:"profile,omitempty"`
 	Network string `json:"network,omitempty"`
+
+	Usages []string `json:"usages,omitempty"`
 }
 
 // States of a service certificate, in the order of its life.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"muster/internal/inputfile"
@@ -16,7 +17,9 @@ import (
 type clock struct {
 	machine func() time.Time
 	path    string
-	saved   time.Time
+
+	mu    sync.Mutex // the services read the time, too
+	saved time.Time
 }
 
 // loadClock reads the saved time. An unreadable file counts as none.
@@ -32,7 +35,10 @@ func (c *clock) now() time.Time { return c.at(time.Time{}) }
 
 func (c *clock) at(notBefore time.Time) time.Time {
 	now := c.machine()
-	for _, t := range []time.Time{c.saved, notBefore} {
+	c.mu.Lock()
+	saved := c.saved
+	c.mu.Unlock()
+	for _, t := range []time.Time{saved, notBefore} {
 		if t.After(now) {
 			now = t
 		}
@@ -42,6 +48,8 @@ func (c *clock) at(notBefore time.Time) time.Time {
 
 func (c *clock) save(notBefore time.Time) error {
 	now := c.at(notBefore).UTC().Truncate(time.Second)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if now.Sub(c.saved) < time.Minute {
 		return nil
 	}

@@ -37,6 +37,9 @@ type Config struct {
 	// server.conf name.
 	FactsFile string
 
+	// Socket is the path at which commands of this machine ask the running agent; "": none. See [DefaultSocket].
+	Socket string
+
 	// Resolver finds SRV records and addresses of brokers. Default: the system's.
 	Resolver *net.Resolver
 

@@ -53,6 +53,7 @@ func (a *agent) serve(ctx context.Context, v *inspection) error {
 		health:      &health{nodeContext: d},
 	}
 	m.commands.renewal = m.renewal
+	m.push(ctx)
 	wait := a.newBackoff()
 	for ctx.Err() == nil {
 		pause := wait.next()
@@ -165,6 +166,10 @@ func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool
 	}
 	_ = conn.FlushTimeout(flushTimeout)
 	m.renewal.unrecorded = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
+	if !m.renewal.unrecorded {
+		m.services.Connected(string(m.identity), m.ask(conn))
+		defer m.services.Disconnected()
+	}
 	if !m.startupSent && !m.renewal.unrecorded {
 		m.startupSent = true
 		m.publishEvent(ctx, conn, lifecycleStartup, m.inspection)

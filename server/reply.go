@@ -39,7 +39,11 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Rep
 		return nil, advice.New(err, cmp.Or(remedy,
 			"see the provisioner's log; if it shows no error, something on the network alters replies"))
 	}
-	if err := a.sets.apply(ctx, o.files); err != nil {
+	pushed, err := a.sets.pushedFiles(reply.Enrolled.Certificates)
+	if err == nil {
+		err = a.sets.apply(ctx, append(o.files, pushed...))
+	}
+	if err != nil {
 		_ = a.reportUnusable(ctx, conn, want.key, o.pending, err) // best effort: the fault is this node's disk
 		return nil, fmt.Errorf("apply: %w", err)
 	}

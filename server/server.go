@@ -44,6 +44,7 @@ type agent struct {
 	dialer   *link.Dialer
 	problems *problemLog
 	state    *state
+	services *services
 
 	startupSent         bool
 	announceProvisioned bool
@@ -100,6 +101,7 @@ func newAgent(cfg Config) (*agent, error) {
 		}),
 	}
 	a.state = &state{cfg: cfg, sets: sets, clock: a.clock, orders: a.orders}
+	a.services = a.newServices()
 	return a, nil
 }
 
@@ -137,7 +139,15 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.orders.Load(); err != nil {
 		s.cfg.Log.WarnContext(ctx, "accepted commands could not be read and are dropped", "err", err)
 	}
+	beside, end := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.runServices(beside)
+	}()
 	err = s.supervise(ctx)
+	end()
+	<-ended
 	switch {
 	case errors.Is(err, ErrRestart) && ctx.Err() == nil:
 		s.cfg.Log.InfoContext(ctx, "agent stopped for a restart")

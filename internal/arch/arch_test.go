@@ -41,15 +41,17 @@ var layers = [][]string{
 var agent = map[string][]string{
 	"server": {"internal/discover", "internal/conffile", "internal/disk", "internal/inputfile", "internal/keyfile",
 		"internal/seal", "internal/serverconf", "internal/span", "jwt", "server/advice", "server/files", "server/link",
-		"server/certificates", "server/orders", "server/trust"},
+		"server/certificates", "server/orders", "server/socket", "server/trust"},
 	"server/advice": {},
 	"server/certificates": {"internal/conffile", "internal/disk", "internal/inputfile", "internal/keyfile", "internal/span",
 		"server/advice", "server/files", "server/link", "server/trust"},
-	"server/files":     {"internal/disk", "internal/inputfile"},
-	"server/link":      {"internal/discover", "internal/seal", "server/advice"},
-	"server/orders":    {"internal/inputfile", "server/files"},
-	"server/trust":     {"internal/inputfile", "internal/keyfile", "server/advice"},
-	"server/servercmd": {"internal/cli", "internal/sdnotify", "server", "server/advice", "server/certificates"},
+	"server/files":  {"internal/disk", "internal/inputfile"},
+	"server/link":   {"internal/discover", "internal/seal", "server/advice"},
+	"server/orders": {"internal/inputfile", "server/files"},
+	"server/socket": {},
+	"server/trust":  {"internal/inputfile", "internal/keyfile", "server/advice"},
+	"server/servercmd": {"internal/cli", "internal/sdnotify", "server", "server/advice", "server/certificates",
+		"server/socket", "server/trust"},
 }
 
 // tools serve people and tests: they may import everything, and only tools and commands may import them.

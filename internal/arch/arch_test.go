@@ -27,6 +27,7 @@ var layers = [][]string{
 	{"provisioner/trust", "provisioner/facts", "internal/reserved"},
 	{"provisioner/orders", "provisioner/waiting"},
 	{"provisioner"},
+	{"provisioner/services"},
 	{"provisioner/operate", "provisioner/fleet", "provisioner/login"},
 	{"provisioner/natsapi", "provisioner/choria", "provisioner/puppet", "provisioner/httpapi",
 		"provisioner/console", "provisioner/broker", "provisioner/store",

@@ -12,6 +12,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
 	"muster/provisioner/puppet"
+	"muster/provisioner/services"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 )
@@ -29,6 +30,7 @@ type base struct {
 type live struct {
 	provisioner atomic.Pointer[provisioner.Provisioner]
 	orders      atomic.Pointer[operate.Orders]
+	services    atomic.Pointer[services.Service]
 	nodes       atomic.Pointer[fleet.Index]
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
@@ -80,6 +82,9 @@ func (b *base) Operator() *provisioner.Provisioner { return b.live.provisioner.L
 
 // Orders is nil before the daemon serves.
 func (b *base) Orders() *operate.Orders { return b.live.orders.Load() }
+
+// Services is nil before the daemon serves.
+func (b *base) Services() *services.Service { return b.live.services.Load() }
 
 // Alarms returns the alarms, oldest first.
 func (b *base) Alarms() []events.Alarm { return b.alarms.Standing() }

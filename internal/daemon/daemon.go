@@ -29,6 +29,7 @@ import (
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 	"muster/provisioner/store"
 	"muster/provisioner/trust"
 	"muster/provisioner/webhook"
@@ -344,13 +345,14 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"broker certificate": func(ctx context.Context) error {
 			return d.parts.certificate.run(ctx, d.broker.setCertificate)
 		},
-		"connections":     d.broker.authenticate,
-		"webhooks":        func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
-		"API certificate": d.parts.api.run,
-		"list of nodes":   nodes.Run,
-		"components":      register.run,
-		"operators":       operators.Run,
-		"console":         pages.Run,
+		"connections":          d.broker.authenticate,
+		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
+		"API certificate":      d.parts.api.run,
+		"list of nodes":        nodes.Run,
+		"service certificates": d.Services().Run,
+		"components":           register.run,
+		"operators":            operators.Run,
+		"console":              pages.Run,
 	}, nil
 }
 
@@ -489,6 +491,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		edge.Fault = d.broker.ownFault
 	}
 	d.live.provisioner.Store(p)
+	d.live.services.Store(services.New(services.Config{Provisioner: p, Store: s}))
 	d.startChoria(p, requests)
 	orders := operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}
 	if g := d.live.choria.Load(); g != nil {

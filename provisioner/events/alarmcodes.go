@@ -34,13 +34,19 @@ const AlarmNotBack wire.Code = "not_back"
 // AlarmContested means that two machines showed the name of a Choria server that was to be provisioned again.
 const AlarmContested wire.Code = "contested"
 
+// AlarmCertificatesStuck means that nodes report service certificates that need a person.
+const AlarmCertificatesStuck wire.Code = "certificates_stuck"
+
+// AlarmCertificatesEnd means that service certificates are in the last tenth of their life, or ended within a day.
+const AlarmCertificatesEnd wire.Code = "certificates_end"
+
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, AlarmPendingFull,
-	AlarmNotBack, AlarmContested, wire.CodePaused,
+	AlarmNotBack, AlarmContested, AlarmCertificatesStuck, AlarmCertificatesEnd, wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -61,6 +67,10 @@ var alarmRemedies = map[wire.Code]string{
 		"sign another and revoke this one; then grant the name to the key of the right machine",
 	AlarmNotBack: "look at the log of each server: its certificate or its settings do not let it into the fleet; " +
 		"correct the policy before more servers get the same",
+	AlarmCertificatesStuck: "`muster certificate list --stuck` shows nodes and causes; `muster-server certificate " +
+		"list` on the machine shows what to do",
+	AlarmCertificatesEnd: "`muster certificate list --expiring 1d` shows them: the node is away, is refused, or its " +
+		"agent cannot save them; revoke those that no service needs",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
 		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

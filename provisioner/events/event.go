@@ -42,6 +42,19 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
+// Events of service certificates. Name is the certificate's, or the listed name.
+const (
+	CertificateIssued   Type = "io.muster.certificate.issued"
+	CertificateRenewed  Type = "io.muster.certificate.renewed"
+	CertificateFailed   Type = "io.muster.certificate.failed"
+	CertificateRevoked  Type = "io.muster.certificate.revoked"
+	CertificateApproved Type = "io.muster.certificate.approved"
+	CertificateRejected Type = "io.muster.certificate.rejected"
+
+	NameAllowed    Type = "io.muster.certificate_name.allowed"
+	NameDisallowed Type = "io.muster.certificate_name.disallowed"
+)
+
 // LoginRefused reports a failed login. The operator's name is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
@@ -99,6 +112,7 @@ type Event struct {
 	Cause   string        `json:"cause,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
 	Key     string        `json:"key_hash,omitempty"` // the key that an operator decided about
+	Name    string        `json:"name,omitempty"`     // of a service certificate
 	Serial  string        `json:"serial,omitempty"`
 	Digest  string        `json:"digest,omitempty"`
 	Pattern wire.Pattern  `json:"pattern,omitempty"`

@@ -11,11 +11,12 @@ import (
 
 // durableStreams are the streams of a backup, in the order in which it reads them while provisioners write:
 //
-//   - Records first: the claims and entries that they depend on were stored before them, and are read after them.
+//   - Service certificates first: their nodes are on record, with an owner at least as new.
+//   - Records: the claims and entries that they depend on were stored before them, and are read after them.
 //   - Claims: a claim without its record costs a node nothing; a record without its claim would free a use.
 //   - Entries: they show signers that were removed after the records were read.
 //   - Revocations last: they hold even if an older record says otherwise.
-var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
+var durableStreams = []string{streamCertificates, streamNodes, streamClaims, streamEntries, streamRevocations}
 
 // A Backup reads the streams for a backup.
 type Backup struct{ *client }
@@ -68,6 +69,8 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 		err = fmt.Errorf("message on %.80q", subject)
 	case stream == streamNodes:
 		_, err = decodeRecord(m)
+	case stream == streamCertificates:
+		_, err = decodeCertificate(m)
 	case stream == streamClaims:
 		_, err = decodeClaims(m)
 	case stream == streamRevocations:
@@ -83,8 +86,9 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 }
 
 var durablePrefixes = map[string]string{
-	streamNodes:       subjectNode,
-	streamClaims:      subjectClaims,
-	streamEntries:     strings.TrimSuffix(subjectEntries, ">"),
-	streamRevocations: subjectRevocation,
+	streamNodes:        subjectNode,
+	streamCertificates: subjectCertificate,
+	streamClaims:       subjectClaims,
+	streamEntries:      strings.TrimSuffix(subjectEntries, ">"),
+	streamRevocations:  subjectRevocation,
 }

@@ -73,6 +73,7 @@ type Config struct {
 type Store struct {
 	*client
 	*RecordStore
+	*CertificateStore
 	*ClaimLog
 	*TokenNotes
 	*WaiterStore
@@ -118,18 +119,19 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{
-		client:        c,
-		RecordStore:   &RecordStore{client: c},
-		ClaimLog:      &ClaimLog{c},
-		TokenNotes:    &TokenNotes{c},
-		WaiterStore:   &WaiterStore{c},
-		EventLog:      &EventLog{client: c},
-		Runs:          &Runs{c},
-		Subscriptions: &Subscriptions{c},
-		Components:    &Components{c},
-		Leases:        &LeaseStore{c},
-		Inputs:        &Inputs{c},
-		Backup:        &Backup{c},
+		client:           c,
+		RecordStore:      &RecordStore{client: c},
+		CertificateStore: &CertificateStore{client: c},
+		ClaimLog:         &ClaimLog{c},
+		TokenNotes:       &TokenNotes{c},
+		WaiterStore:      &WaiterStore{c},
+		EventLog:         &EventLog{client: c},
+		Runs:             &Runs{c},
+		Subscriptions:    &Subscriptions{c},
+		Components:       &Components{c},
+		Leases:           &LeaseStore{c},
+		Inputs:           &Inputs{c},
+		Backup:           &Backup{c},
 	}
 	// Compare first, so that a missing stream does not look like a new one.
 	if err := s.compareWatermark(ctx, cfg, found); err != nil {
@@ -166,12 +168,13 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	// A cluster needs no batches: it syncs its log once for many writes. A broker without atomic batches drops the
 	// setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
-		s.batcher = &batcher{
+		s.RecordStore.batcher = &batcher{
 			js:      s.js,
 			nc:      s.nc,
 			inHand:  cfg.InHand,
 			maxWait: maxBatchWait,
 		}
+		s.CertificateStore.batcher = &batcher{js: s.js, nc: s.nc, inHand: &s.Issuing, maxWait: maxBatchWait}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return err
@@ -179,6 +182,8 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err := s.openViews(ctx); err != nil {
 		return err
 	}
+	s.follower = s.newFollower(streamCertificates)
+	s.follower.views = append(s.follower.views, s.CertificateStore)
 	// Missing claims would free uses.
 	return s.newFollower(streamClaims).Open(ctx)
 }

@@ -95,6 +95,17 @@ func durableConfigs(direct bool) []jetstream.StreamConfig {
 			Duplicates:         minDuplicateWindow,
 			Description:        "one subject per identity; its revisions are the node's history",
 		},
+		// One revision each: revocations name former certificates, and events are the history.
+		republishing(jetstream.StreamConfig{
+			Name:               streamCertificates,
+			Subjects:           []string{subjectCertificate + ">"},
+			MaxMsgsPerSubject:  1,
+			DenyDelete:         true,
+			DenyPurge:          true,
+			AllowAtomicPublish: true,
+			Duplicates:         minDuplicateWindow,
+			Description:        "one subject per service certificate of a node",
+		}),
 		// A lost message would free a use, so this is no key-value bucket, whose history ends at 64.
 		{
 			Name:              streamClaims,

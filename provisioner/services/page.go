@@ -1,0 +1,114 @@
+package services
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"muster/internal/paging"
+	"muster/internal/span"
+	"muster/internal/wire"
+)
+
+// A Query asks for a page of a list.
+type Query struct {
+	Filter
+	States []State // any of them
+	paging.Query
+}
+
+// QueryParameters are the parameters of [ParseQuery]. A trailing * allows repetition.
+var QueryParameters = []string{
+	"match", "name", "state*", "stuck", "waiting", "expires_before", "sort", "cursor", "limit",
+}
+
+// ParseQuery reads a query of the API, the console or a command. The error lists every mistake. Empty parameters are
+// absent ones.
+func ParseQuery(v url.Values, now time.Time) (q Query, err error) {
+	q.Node, q.Name = wire.Pattern(wire.FoldName(v.Get("match"))), v.Get("name")
+	q.Sort, q.Cursor = paging.Order(v.Get("sort")), v.Get("cursor")
+	var errs []error
+	if q.Node != "" {
+		if _, err := wire.ParsePattern(string(q.Node)); err != nil {
+			errs = append(errs, fmt.Errorf("match: %w", err))
+		}
+	}
+	for _, s := range v["state"] {
+		if s != "" && !slices.Contains(States, State(s)) {
+			errs = append(errs, fmt.Errorf("state: %.40q, want one of %s", s, States))
+		} else if s != "" {
+			q.States = append(q.States, State(s))
+		}
+	}
+	for name, to := range map[string]*bool{"stuck": &q.Stuck, "waiting": &q.Waiting} {
+		if s := v.Get(name); s != "" {
+			if *to, err = strconv.ParseBool(s); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %.40q, want true or false", name, s))
+			}
+		}
+	}
+	if s := v.Get("expires_before"); s != "" {
+		before, err := span.ParseTime(s, now)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("expires_before: %w", err))
+		}
+		q.Expiring = cmp.Or(before.Sub(now), 1) // 0 selects all
+	}
+	if s := v.Get("limit"); s != "" {
+		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
+			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, paging.MaxLimit))
+		}
+	}
+	return q, errors.Join(append(errs, q.Query.Check())...)
+}
+
+// A Page is a part of a list.
+type Page struct {
+	Certificates []Listed `json:"certificates"`
+	Next         string   `json:"next,omitempty"` // cursor; empty: last page
+	Counts
+}
+
+// Counts counts service certificates.
+type Counts struct {
+	Total  int           `json:"total"`
+	States map[State]int `json:"states"`
+	Stuck  int           `json:"stuck"` // in any state
+}
+
+// Page returns a page of the entries that the query selects, by node and name, with counts of all of them. The error is
+// [paging.ErrCursor], or that of [Index.Fresh].
+func (x *Index) Page(q Query) (*Page, error) {
+	if err := x.Fresh(); err != nil {
+		return nil, err
+	}
+	p := &Page{Counts: Counts{States: make(map[State]int)}}
+	selected := func(yield func(Listed) bool) {
+		for l := range x.List(q.Filter) {
+			if len(q.States) > 0 && !slices.Contains(q.States, l.State) {
+				continue
+			}
+			p.Total++
+			p.States[l.State]++
+			if l.Stuck {
+				p.Stuck++
+			}
+			if !yield(l) {
+				return
+			}
+		}
+	}
+	rows, next, err := paging.Cut(q.Query, selected, func(l Listed) paging.Row {
+		r := paging.Row{Name: string(l.Node) + " " + l.Name, Changed: l.Changed.UnixNano()}
+		if !l.Expires.IsZero() {
+			r.Expires = l.Expires.UnixNano()
+		}
+		return r
+	})
+	p.Certificates, p.Next = append([]Listed{}, rows...), next
+	return p, err
+}

@@ -143,7 +143,7 @@ func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {
 		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
 	}
-	return refuse(string(id), storeCode(unread), unread)
+	return refuse(string(id), StoreCode(unread), unread)
 }
 
 // admits returns a refusal if the identity is revoked. r may be nil.

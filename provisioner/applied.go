@@ -94,7 +94,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		remembered := record != nil
 		if !remembered {
 			if record, after, err = c.cfg.Store.Record(ctx, id); err != nil {
-				return nil, false, refuse(c.m.Identity, storeCode(err), err)
+				return nil, false, refuse(c.m.Identity, StoreCode(err), err)
 			}
 		}
 		offer, repeated, err := matchOffer(record, c.m, c.source.Protocol)

@@ -42,7 +42,7 @@ func (a *attempt) claimUse(ctx context.Context) error {
 		case errors.Is(err, trust.ErrUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)
 		case err != nil:
-			return refuse(node, storeCode(err), err)
+			return refuse(node, StoreCode(err), err)
 		}
 		a.claim = claim
 	}

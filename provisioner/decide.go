@@ -16,19 +16,11 @@ import (
 func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now(), a.provenBy() == policies.ProofNone)
-	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
-	a.seen = a.input()
-	d, err := a.cfg.Policy.Decide(ctx, a.seen)
-	if !a.edge.keeps() && (err == nil || ctx.Err() == nil) { // a canceled evaluation is no decision
-		a.cfg.Observe(a.seen, d, err, asked)
+	if err := a.ask(ctx, a.input()); err != nil {
+		return err
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			a.policy.Store(&policyFailure{asked, time.Now(), err})
-		}
-		return refuse(node, wire.CodePolicyFailed, err)
-	}
-	a.decision, a.approval = d, nil
+	d := a.decision
+	a.approval = nil
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
 		// In a recovery, a new name may have had a record that was lost.
@@ -41,6 +33,22 @@ func (a *attempt) decide(ctx context.Context) error {
 	default:
 		return refuse(node, verdictCodes[v], policyReasons(d))
 	}
+}
+
+func (a *attempt) ask(ctx context.Context, in *policies.Input) error {
+	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
+	d, err := a.cfg.Policy.Decide(ctx, in)
+	if !a.edge.keeps() && (err == nil || ctx.Err() == nil) { // a canceled evaluation is no decision
+		a.cfg.Observe(in, d, err, asked)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			a.policy.Store(&policyFailure{asked, time.Now(), err})
+		}
+		return refuse(string(a.identity), wire.CodePolicyFailed, err)
+	}
+	a.seen, a.decision = in, d
+	return nil
 }
 
 var errWithdrawn = errors.New("the allow-list entry, approval or grant that admitted the node was withdrawn meanwhile")

@@ -346,7 +346,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.edge))
 	if err != nil {
-		return nil, false, refuse(string(a.identity), issueCode(err), err)
+		return nil, false, refuse(string(a.identity), IssueCode(err), err)
 	}
 	if a.reason == ReasonNew && !a.quotaTaken {
 		if err := a.quotas.take(a.token.ID, a.source.Address); err != nil {
@@ -390,7 +390,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	node := string(a.identity)
 	var err error
 	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
-		return refuse(node, storeCode(err), err)
+		return refuse(node, StoreCode(err), err)
 	}
 	if err := a.SyncRevocations(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
@@ -405,7 +405,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	if e := a.revocation; a.record != nil && e != nil && e.Kind == trust.RetiredNode && applies(e, a.record) {
 		// Applied first, or it would retire the next owner.
 		if err := a.Enforce(ctx, a.identity); err != nil {
-			return refuse(node, storeCode(err), err)
+			return refuse(node, StoreCode(err), err)
 		}
 		return errAgain
 	}

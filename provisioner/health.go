@@ -10,7 +10,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-func storeCode(err error) wire.Code {
+// StoreCode returns the code for an error of the store.
+func StoreCode(err error) wire.Code {
 	if errors.Is(err, trust.ErrRecord) {
 		return wire.CodeUnavailable
 	}
@@ -58,7 +59,8 @@ func (w *watcher) policyFailed() error {
 	return f.err
 }
 
-func issueCode(err error) wire.Code {
+// IssueCode returns the code for an error of [ca.Authority.Issue].
+func IssueCode(err error) wire.Code {
 	if errors.Is(err, ca.ErrExpired) {
 		return wire.CodeAuthorityExpired
 	}

@@ -53,7 +53,7 @@ func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
 func (a *attempt) checkForeign(ctx context.Context, name wire.Identity) error {
 	other, _, err := a.cfg.Store.Record(ctx, name)
 	if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
-		return refuse(string(a.identity), storeCode(err), err)
+		return refuse(string(a.identity), StoreCode(err), err)
 	}
 	if err == nil && (other == nil || other.State == StateRetired) || a.record.certifies(name) {
 		return nil

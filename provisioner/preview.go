@@ -115,7 +115,7 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 		maxTTL = PuppetMaxTTL
 	}
 	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate, nil), maxTTL); err != nil {
-		return wire.Files{}, refuse(in.Identity, issueCode(err), err)
+		return wire.Files{}, refuse(in.Identity, IssueCode(err), err)
 	}
 	if d.Configuration == nil && p.PolicyOnly {
 		return wire.Files{}, nil
@@ -191,7 +191,7 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
 		switch {
 		case err != nil && !errors.Is(err, trust.ErrRecord):
-			return storeCode(err)
+			return StoreCode(err)
 		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.OwnedSince):
 			return wire.CodeIdentityTaken
 		}

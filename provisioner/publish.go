@@ -60,7 +60,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
 			// Only an operator can make room.
-			return refuse(string(r.Identity), storeCode(err), err)
+			return refuse(string(r.Identity), StoreCode(err), err)
 		}
 		first = false
 		w.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)

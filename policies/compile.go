@@ -16,19 +16,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
-// packagePath is the package of the decision.
-const packagePath = "data.muster.enroll"
+// The packages of decisions: about nodes, and about their service certificates.
+const (
+	enrollPath  = "data.muster.enroll"
+	servicePath = "data.muster.certificate"
+)
 
 // A policy is a compiled set of files. It is read-only.
 type policy struct {
 	digest  string                 // of modules and data
 	files   string                 // digest of all files
-	query   rego.PreparedEvalQuery // see [decisionQuery]
 	input   *selection             // what it reads
 	root    map[string]any         // data
 	store   storage.Store          // the same
 	schemas *ast.SchemaSet         // of input and data
 	tests   map[string]*ast.Module // with modules, parsed
+
+	queries map[string]rego.PreparedEvalQuery // by package, see [decisionQuery]
 
 	// warnings name what does not prevent the use of the policy, but may be a mistake.
 	warnings []string
@@ -45,8 +49,6 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	p.root, p.store = root, inmem.NewFromObject(root)
-
 	modules := make(map[string]*ast.Module, len(all)) // without tests
 	var errs []error
 	for _, s := range all {
@@ -67,6 +69,9 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 		return nil, invalid(errs)
 	}
 
+	withService(root, p.tests, modules)
+	p.root, p.store = root, inmem.NewFromObject(root)
+
 	p.schemas = inputSchema()
 	types := typeData(root, p.tests, p.schemas)
 	p.tests[""], modules[""] = types, types
@@ -80,38 +85,68 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 		}
 		return nil, invalid(errs)
 	}
-	defined := definedMembers(c)
-	if !slices.Contains(defined, "allow") {
-		return nil, invalid([]error{fmt.Errorf("no rule %s.allow", packagePath)})
-	}
 	p.input, p.warnings = selectInput(c), append(unusedRules(c), notRead...)
 	if len(p.tests) == len(modules) {
 		p.warnings = append(p.warnings, "policy has no tests")
 	}
 
-	p.query, err = rego.New(
-		rego.Query(decisionQuery(defined)),
-		rego.Compiler(c),
-		rego.Store(p.store),
-		// Otherwise an error in a built-in function gives undefined, and `not` turns that into true.
-		rego.StrictBuiltinErrors(true),
-		// [newDecision] reads Rego's own type.
-		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t.Value, nil }),
-	).PrepareForEval(ctx)
-	if err != nil {
-		return nil, invalid(compileErrors(err))
+	p.queries = make(map[string]rego.PreparedEvalQuery)
+	for _, path := range []string{enrollPath, servicePath} {
+		if p.queries[path], err = p.prepare(ctx, c, path); err != nil {
+			return nil, err
+		}
 	}
-	if err := p.trySample(ctx, cfg); err != nil {
-		p.warnings = append(p.warnings, fmt.Sprintf("for a new node without facts: %v", err))
+	for _, in := range []*Input{sample(), serviceSample()} {
+		what := "a new node"
+		if in.Certificate != nil {
+			what = "a service certificate of a node"
+		}
+		if err := p.try(ctx, cfg, in); err != nil {
+			p.warnings = append(p.warnings, fmt.Sprintf("for %s without facts: %v", what, err))
+		}
 	}
 	return p, nil
 }
 
-// trySample follows the decision about a new node, whatever it is, to find mistakes that do not depend on facts.
-func (p *policy) trySample(ctx context.Context, cfg Config) error {
+// withService adds the built-in rules about service certificates to a policy that has none.
+func withService(root map[string]any, tests, modules map[string]*ast.Module) {
+	for _, m := range modules {
+		if m.Package.Path.String() == servicePath {
+			return
+		}
+	}
+	if _, given := root["certificate_names"]; !given {
+		root["certificate_names"] = map[string]any{}
+	}
+	const path = "builtin/certificate.rego"
+	m := ast.MustParseModuleWithOpts(serviceRego, ast.ParserOptions{Capabilities: capabilities()})
+	tests[path], modules[path] = m, m
+}
+
+func (p *policy) prepare(ctx context.Context, c *ast.Compiler, path string) (rego.PreparedEvalQuery, error) {
+	defined := definedMembers(c, path)
+	if !slices.Contains(defined, "allow") {
+		return rego.PreparedEvalQuery{}, invalid([]error{fmt.Errorf("no rule %s.allow", path)})
+	}
+	query, err := rego.New(
+		rego.Query(decisionQuery(path, defined)),
+		rego.Compiler(c),
+		rego.Store(p.store),
+		// Otherwise an error in a built-in function gives undefined, and `not` turns that into true.
+		rego.StrictBuiltinErrors(true),
+		// [Decision.read] reads Rego's own type.
+		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t.Value, nil }),
+	).PrepareForEval(ctx)
+	if err != nil {
+		return query, invalid(compileErrors(err))
+	}
+	return query, nil
+}
+
+// try follows the decision about a sample, whatever it is, to find mistakes that do not depend on facts.
+func (p *policy) try(ctx context.Context, cfg Config, in *Input) error {
 	e := &Engine{cfg: Config{Print: func(string) {}}}
 	e.current.Store(p)
-	in := sample()
 	d, err := e.Decide(ctx, in)
 	if err != nil || cfg.Follow == nil {
 		return err
@@ -135,6 +170,13 @@ func sample() *Input {
 		Source:   Source{Address: "192.0.2.1"},
 		Time:     now,
 	}
+}
+
+func serviceSample() *Input {
+	in := sample()
+	in.Proof, in.Node = ProofCertificate, onRecord
+	in.Certificate = &ServiceRequest{Name: "sample", Source: "file"}
+	return in
 }
 
 // parse returns a module. Rego of before version 1.0 is told so.
@@ -175,23 +217,23 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 
 // decisionQuery asks for a list per member: its value, or nothing if undefined. It names single rules, so that unused
 // helpers are not evaluated.
-func decisionQuery(defined []string) string {
+func decisionQuery(path string, defined []string) string {
 	var q strings.Builder
 	q.WriteString("{")
 	for i, name := range defined {
 		if i > 0 {
 			q.WriteString(", ")
 		}
-		fmt.Fprintf(&q, "%q: [x | x := %s.%s]", name, packagePath, name)
+		fmt.Fprintf(&q, "%q: [x | x := %s.%s]", name, path, name)
 	}
 	q.WriteString("}")
 	return q.String()
 }
 
-func definedMembers(c *ast.Compiler) []string {
+func definedMembers(c *ast.Compiler, path string) []string {
 	var defined []string
-	for _, name := range members {
-		if len(c.GetRules(ast.MustParseRef(packagePath+"."+name))) > 0 {
+	for _, name := range members[path] {
+		if len(c.GetRules(ast.MustParseRef(path+"."+name))) > 0 {
 			defined = append(defined, name)
 		}
 	}
@@ -214,7 +256,7 @@ func unusedRules(c *ast.Compiler) []string {
 		m := c.Modules[name]
 		for _, r := range m.Rules {
 			path := m.Package.Path.String()
-			if rule := ruleName(r); !used(c.Graph, r) && (path != packagePath || !slices.Contains(members, rule)) {
+			if rule := ruleName(r); !used(c.Graph, r) && !slices.Contains(members[path], rule) {
 				unused = append(unused, fmt.Sprintf(
 					"%s:%d: %s.%s is used by no rule and is no member of the decision: is it misspelled?",
 					r.Loc().File, r.Loc().Row, strings.TrimPrefix(path, "data."), rule))

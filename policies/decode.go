@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +12,12 @@ import (
 	"muster/internal/wire"
 )
 
-// members are the rules of data.muster.enroll that make a decision. Other rules are the policy's own helpers.
-var members = []string{"allow", "approval", "certificate", "configuration", "defer", "deny", "reasons", "shutdown"}
+// members are the rules that make a decision, by package. Other rules are the policy's own helpers.
+var members = map[string][]string{
+	enrollPath: {"allow", "approval", "certificate", "certificates", "configuration", "defer", "deny", "reasons",
+		"shutdown"},
+	servicePath: {"allow", "approval", "certificate", "defer", "deny", "reasons"},
+}
 
 func (d *Decision) decode(member string, v ast.Value) error {
 	switch member {
@@ -22,6 +27,8 @@ func (d *Decision) decode(member string, v ast.Value) error {
 		return boolean(&d.Approval, v)
 	case "certificate":
 		return d.Certificate.decode(v)
+	case "certificates":
+		return d.decodeCertificates(v)
 	case "configuration":
 		return d.decodeConfiguration(v)
 	case "defer":
@@ -35,26 +42,25 @@ func (d *Decision) decode(member string, v ast.Value) error {
 	}
 }
 
-// newDecision reads the result of [decisionQuery].
-func newDecision(result ast.Value) (*Decision, error) {
+// read reads the result of [decisionQuery].
+func (d *Decision) read(result ast.Value) error {
 	object, ok := result.(ast.Object)
 	if !ok {
-		return nil, fmt.Errorf("result is %T, want an object", result)
+		return fmt.Errorf("result is %T, want an object", result)
 	}
-	var d Decision
-	for _, name := range members {
+	for _, name := range members[enrollPath] { // it has all names
 		v := given(object, name)
 		if v == nil && name == "allow" {
-			return nil, errors.New("allow is undefined: add `default allow := false`")
+			return errors.New("allow is undefined: add `default allow := false`")
 		}
 		if v == nil {
 			continue
 		}
 		if err := d.decode(name, v); err != nil {
-			return nil, fmt.Errorf("%s %w", name, err)
+			return fmt.Errorf("%s %w", name, err)
 		}
 	}
-	return &d, nil
+	return nil
 }
 
 // given returns a member's value, nil if its rule is undefined.
@@ -145,8 +151,13 @@ func (c *Certificate) decode(v ast.Value) error {
 			err = texts(&c.IPAddresses, value.Value)
 		case "server_auth":
 			err = boolean(&c.ServerAuth, value.Value)
+		case "uris":
+			err = texts(&c.URIs, value.Value)
+		case "client_auth":
+			err = boolean(&c.ClientAuth, value.Value)
 		default:
-			err = errors.New("is unknown, want ttl, dns_names, extensions, ip_addresses or server_auth")
+			err = errors.New("is unknown, want ttl, dns_names, ip_addresses or server_auth; for a node also " +
+				"extensions; for a service certificate also uris or client_auth")
 		}
 		if err != nil {
 			return fmt.Errorf("member %.80q %w", name, err)
@@ -158,6 +169,21 @@ func (c *Certificate) decode(v ast.Value) error {
 func (d *Decision) decodeConfiguration(v ast.Value) (err error) {
 	d.Configuration, err = textObject(v)
 	return err
+}
+
+func (d *Decision) decodeCertificates(v ast.Value) error {
+	if _, ok := v.(ast.Object); !ok {
+		return fmt.Errorf("is %s, want an object of specifications", kind(v))
+	}
+	document, err := ast.JSON(v) // sets become arrays
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	return wire.DecodeStrict(b, &d.Certificates)
 }
 
 func textObject(v ast.Value) (map[string]string, error) {

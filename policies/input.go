@@ -141,7 +141,7 @@ type ServiceRequest struct {
 	Name    string   `json:"name"` // of the specification
 	Profile string   `json:"profile"`
 	Network string   `json:"network"`
-	Usages  []string `json:"usages"` // "server", "client"; empty: server
+	Usages  []string `json:"usages"` // "server", "client"; policies see "server" for none
 	Source  string   `json:"source"` // "file", "pushed" or "certmonger"
 
 	// AllowedNames are the names that operators list for the node.
@@ -155,13 +155,20 @@ type Provisioner struct {
 }
 
 // ParseInput decodes an input in JSON or YAML that was recorded or written by hand. Missing members are those of a new
-// node of muster's protocol, which has a token. An unknown member is an error.
+// node of muster's protocol, which has a token; with a certificate, those of a node on record. An unknown member is an
+// error.
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Proof: ProofToken, Node: Node{State: "none", Reason: "new"}, Source: Source{Protocol: "muster"},
 		Time: time.Now().UTC().Truncate(time.Second)}
 	var err error
 	if text := bytes.TrimSpace(b); len(text) > 0 && text[0] != '{' {
 		b, err = conffile.ToJSON(text)
+	}
+	var asked struct {
+		Certificate *ServiceRequest `json:"certificate"`
+	}
+	if err == nil && wire.DecodeKnown(b, &asked) == nil && asked.Certificate != nil {
+		in.Proof, in.Node = ProofCertificate, onRecord
 	}
 	if err == nil {
 		err = wire.DecodeStrict(b, in)
@@ -172,11 +179,15 @@ func ParseInput(b []byte) (*Input, error) {
 	if in.Identity == "" {
 		return nil, errors.New("input: no identity")
 	}
-	if in.CSR.CommonName == "" && in.CSR.DNSNames == nil {
+	if in.CSR.CommonName == "" && in.CSR.DNSNames == nil && (in.Certificate == nil ||
+		len(in.CSR.IPAddresses)+len(in.CSR.URIs) == 0) {
 		in.CSR.CommonName, in.CSR.DNSNames = in.Identity, []string{in.Identity}
 	}
 	return in, nil
 }
+
+// onRecord is the node of a request for a service certificate.
+var onRecord = Node{State: "provisioned", Reason: "renew"}
 
 // complete returns a copy with times in UTC and empty lists and objects instead of null.
 func (in *Input) complete() *Input {
@@ -202,6 +213,16 @@ func (in *Input) complete() *Input {
 		entry := *n.Allow
 		entry.ExpiresAt = entry.ExpiresAt.UTC()
 		n.Allow = &entry
+	}
+	if n.Certificate != nil {
+		c := *n.Certificate
+		if len(c.Usages) == 0 {
+			c.Usages = []string{"server"}
+		}
+		if c.AllowedNames == nil {
+			c.AllowedNames = []string{}
+		}
+		n.Certificate = &c
 	}
 	return &n
 }

@@ -94,7 +94,8 @@ func Test(ctx context.Context, cfg Config) (results []TestResult, warnings []str
 	return results, p.warnings, err
 }
 
-// Decide evaluates the policy. Every error wraps [ErrPolicy], means to deny, and quotes no value of in. It returns
+// Decide evaluates the policy: data.muster.certificate if in asks for a service certificate, else data.muster.enroll.
+// Every error wraps [ErrPolicy], means to deny, and quotes no value of in. It returns
 // within a second, unless a single built-in function takes longer.
 func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error) {
 	p := e.current.Load()
@@ -111,7 +112,11 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	cancel := topdown.NewCancel()
 	defer time.AfterFunc(timeout, cancel.Cancel).Stop()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
-	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time),
+	path := enrollPath
+	if in.Certificate != nil {
+		path = servicePath
+	}
+	results, err := p.queries[path].Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time),
 		rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()), rego.EvalPrintHook(printer(e.cfg.Print)))
 	if err != nil {
 		if cancel.Cancelled() { //nolint:misspell // OPA spells it so
@@ -124,11 +129,14 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 		return nil, fmt.Errorf("%w: %d results, want 1", ErrPolicy, len(results))
 	}
 	result, _ := results[0].Expressions[0].Value.(ast.Value)
-	d, err = newDecision(result)
-	if err != nil {
+	service := in.Certificate != nil
+	d = &Decision{Digest: p.digest, Certificate: Certificate{ServerAuth: service}}
+	if err := d.read(result); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
-	d.Digest = p.digest
+	if c := d.Certificate; service && len(c.DNSNames)+len(c.IPAddresses)+len(c.URIs) == 0 && d.admits() {
+		d.Deny = []string{"`certificate` names nothing: want dns_names, ip_addresses or uris"}
+	}
 	d.hide(in.CSR.Challenge)
 	return d, nil
 }
@@ -143,10 +151,13 @@ func (e *Engine) Preview(ctx context.Context, in *Input) (*Decision, wire.Files,
 	return d, files, err
 }
 
+// admits reports whether d admits at once or after an approval.
+func (d *Decision) admits() bool { return d.Verdict() == VerdictAllow || d.Verdict() == VerdictApproval }
+
 // Follow is [Config.Follow] for a node that d admits, at once or after an approval. With an error, enrollment refuses
 // the node.
 func (e *Engine) Follow(ctx context.Context, in *Input, d *Decision) (wire.Files, error) {
-	if v := d.Verdict(); e.cfg.Follow == nil || v != VerdictAllow && v != VerdictApproval {
+	if e.cfg.Follow == nil || !d.admits() {
 		return wire.Files{}, nil
 	}
 	return e.cfg.Follow(ctx, in, d)

@@ -35,7 +35,7 @@ type ReplayReport struct {
 
 // A NodeReplay is the newest decision about a node whose verdict differs.
 type NodeReplay struct {
-	Node    string    `json:"node"`
+	Node    string    `json:"node"`    // with "/" and the name of a service certificate
 	At      time.Time `json:"at"`      // of the decision
 	Times   int       `json:"times"`   // decisions that flip
 	From    Verdict   `json:"from"`    // as recorded
@@ -57,6 +57,9 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 		Times: 1,
 		From:  recorded.Verdict,
 		Was:   recorded.Reasons,
+	}
+	if c := recorded.Input.Certificate; c != nil {
+		n.Node += "/" + c.Name
 	}
 	d, _, err := r.next.Preview(ctx, recorded.Input)
 	if err != nil {

@@ -174,6 +174,8 @@ var (
 	openRego string
 	//go:embed builtin/open_test.rego
 	openTestRego string
+	//go:embed builtin/certificate.rego
+	serviceRego string
 )
 
 // Builtin returns the files of a built-in policy and its tests, by file name. The default policy admits nodes on

@@ -41,8 +41,8 @@ type Request struct {
 	// ServerAuth adds TLS server use; a broker always has it.
 	ServerAuth bool
 
-	// ClientAuth and URIs are only for service certificates; all others are for clients. The URIs are not below the
-	// trust domain.
+	// ClientAuth and URIs are for service certificates alone. Certificates of other roles are always for clients. No URI
+	// is below the trust domain.
 	ClientAuth bool
 	URIs       []string
 

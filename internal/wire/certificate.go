@@ -24,13 +24,13 @@ const (
 // CertificateVerbs lists all verbs.
 var CertificateVerbs = []CertificateVerb{CertificateIssue, CertificateRevoke, CertificateReport}
 
-// CertificateSources are the sources of specifications: a file of the node, the policy's decision, and certmonger.
+// CertificateSources are a file of the node, the policy's decision, and certmonger.
 var CertificateSources = []string{"file", "pushed", "certmonger"}
 
 // CertificateUsages are the uses of service certificates in TLS.
 var CertificateUsages = []string{"server", "client"}
 
-// CertificateStates are the states of service certificates on a node, in their order.
+// CertificateStates are on a node, in this order.
 var CertificateStates = []string{"wanted", "key made", "requested", "waiting for approval", "issued", "saved",
 	"acted on", "current", "renewing", "failed"}
 

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,6 +31,25 @@ var golden = map[string]any{
 		ID: "u2Jq6N0bR7mC1xT9aK4wEg", Identity: "web1.example.net", CSR: []byte("DER"),
 		Facts: json.RawMessage(`{"role":"web"}`), Agent: "muster-server 0.1.0", Boot: "4b7mS1WcT2GdX8QqYkz3Rw",
 		Continuity: wire.Continuity{PublicKey: []byte("SPKI"), Signature: []byte("signature")},
+	},
+	"certificate-issue.json": &wire.CertificateRequest{
+		ID: "Q7dLw2Zc9VnT4sHk1RjY5A", Identity: "web1.example.net", Name: "haproxy", Verb: wire.CertificateIssue,
+		CSR: []byte("DER"), Network: "internal", Source: "file", Replaces: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
+	},
+	"certificate-revoke.json": &wire.CertificateRequest{
+		ID: "t8Xb3Mq6KvN0yPd2WfG7uQ", Identity: "web1.example.net", Name: "haproxy", Verb: wire.CertificateRevoke,
+		Source: "file",
+	},
+	"certificate-report.json": &wire.CertificateRequest{
+		ID: "L1gSe5Ao8RwU6iJz4CxB9g", Identity: "web1.example.net", Name: "haproxy", Verb: wire.CertificateReport,
+		Source: "file", Report: &wire.CertificateState{State: "saved", Stuck: true, Error: "action reload: exit status 1",
+			Since: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
+	},
+	"reply-certificate.json": &wire.Reply{
+		ID: "Q7dLw2Zc9VnT4sHk1RjY5A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
+		Certificate: &wire.ServiceCertificate{Name: "haproxy", Serial: "c27a90e84b1d4f3a9e6508d7b3f2a651",
+			Certificate: "-----BEGIN CERTIFICATE-----\n", CA: "-----BEGIN CERTIFICATE-----\n"},
+		Provisioner: [][]byte{[]byte("DER"), []byte("DER"), []byte("DER")}, Signature: []byte("signature"),
 	},
 	"applied.json": &wire.Applied{
 		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
@@ -84,6 +104,8 @@ func decode(name string, b []byte) (any, error) {
 		return wire.DecodeEnroll(b)
 	case strings.HasPrefix(name, "renew"):
 		return wire.DecodeRenew(b)
+	case strings.HasPrefix(name, "certificate"):
+		return wire.DecodeCertificate(b)
 	case strings.HasPrefix(name, "applied"):
 		return wire.DecodeApplied(b)
 	case strings.HasPrefix(name, "command-answer"):
@@ -179,6 +201,7 @@ func TestDecodersRefuse(t *testing.T) {
 		return string(b)
 	}
 	enroll, applied, refusal := read("enroll.json"), read("applied.json"), read("reply-refusal.json")
+	issue, report := read("certificate-issue.json"), read("certificate-report.json")
 	swap := func(s, old, replacement string) string {
 		if !strings.Contains(s, old) {
 			t.Fatalf("fixture lacks %s", old)
@@ -204,22 +227,41 @@ func TestDecodersRefuse(t *testing.T) {
 		"facts that are a list": {"enroll", swap(enroll, `{
       "role": "web"
     }`, `[1]`), wire.ErrMessage},
-		"token too long":                 {"enroll", swap(enroll, `eyJhbGci`, strings.Repeat("e", wire.MaxTokenBytes)), wire.ErrTooLarge},
-		"message too long":               {"enroll", strings.Repeat(" ", wire.MaxMessageBytes) + enroll, wire.ErrTooLarge},
-		"array":                          {"enroll", `[]`, wire.ErrMessage},
-		"null":                           {"enroll", `null`, wire.ErrMessage},
-		"confirmation without id":        {"applied", swap(applied, `Zb0Jm1v2QnGm0x7y5k3T1g`, ``), wire.ErrMessage},
-		"reply that is nothing":          {"reply", `{"v":1,"sealed":false,"body":{"id":"x","installation":"y"}}`, wire.ErrMessage},
-		"reply that is two things":       {"reply", swap(refusal, `"refusal"`, `"applied":{"serial":"1"},"refusal"`), wire.ErrMessage},
-		"success without a request id":   {"reply", `{"v":1,"sealed":false,"body":{"id":"","installation":"y","applied":{"serial":"1"}}}`, wire.ErrMessage},
-		"enrolled with unknown member":   {"reply", swap(read("reply-enrolled.json"), `"digest"`, `"x":1,"digest"`), wire.ErrMessage},
-		"command with an unknown verb":   {"command", swap(read("command-question.json"), "reprovision", "selfdestruct"), wire.ErrMessage},
-		"command with a wildcard for id": {"command", swap(read("command-question.json"), "h7Kd2Lw9QmS4vB1nX8cR5g", "*"), wire.ErrMessage},
-		"command with half a proof":      {"command", swap(read("command-proof.json"), "YW4g", ""), wire.ErrMessage},
-		"command with no nonce":          {"command", swap(read("command-proof.json"), `"nonce": "p0Yt6Vz3JfE2uN9aC7iO1w",`, ""), wire.ErrMessage},
-		"answer that is two things":      {"command-answer", swap(read("command-answer-nonce.json"), `"nonce"`, `"accepted":{},"nonce"`), wire.ErrMessage},
-		"answer that is nothing":         {"command-answer", `{"v":1,"sealed":false,"body":{"id":"x"}}`, wire.ErrMessage},
-		"setting that appears twice":     {"reply", swap(read("reply-enrolled.json"), `"brokers"`, `"brokers":"nats://evil","brokers"`), wire.ErrMessage},
+		"token too long":                  {"enroll", swap(enroll, `eyJhbGci`, strings.Repeat("e", wire.MaxTokenBytes)), wire.ErrTooLarge},
+		"message too long":                {"enroll", strings.Repeat(" ", wire.MaxMessageBytes) + enroll, wire.ErrTooLarge},
+		"array":                           {"enroll", `[]`, wire.ErrMessage},
+		"null":                            {"enroll", `null`, wire.ErrMessage},
+		"confirmation without id":         {"applied", swap(applied, `Zb0Jm1v2QnGm0x7y5k3T1g`, ``), wire.ErrMessage},
+		"reply that is nothing":           {"reply", `{"v":1,"sealed":false,"body":{"id":"x","installation":"y"}}`, wire.ErrMessage},
+		"reply that is two things":        {"reply", swap(refusal, `"refusal"`, `"applied":{"serial":"1"},"refusal"`), wire.ErrMessage},
+		"success without a request id":    {"reply", `{"v":1,"sealed":false,"body":{"id":"","installation":"y","applied":{"serial":"1"}}}`, wire.ErrMessage},
+		"enrolled with unknown member":    {"reply", swap(read("reply-enrolled.json"), `"digest"`, `"x":1,"digest"`), wire.ErrMessage},
+		"certificate without a name":      {"certificate", swap(issue, `"haproxy"`, `""`), wire.ErrMessage},
+		"certificate named like a path":   {"certificate", swap(issue, `"haproxy"`, `"../haproxy"`), wire.ErrMessage},
+		"certificate named like a flag":   {"certificate", swap(issue, `"haproxy"`, `"-x"`), wire.ErrMessage},
+		"certificate of 65 characters":    {"certificate", swap(issue, `"haproxy"`, `"`+strings.Repeat("x", 65)+`"`), wire.ErrMessage},
+		"certificate's unknown verb":      {"certificate", swap(issue, `"issue"`, `"delete"`), wire.ErrMessage},
+		"certificate without a CSR":       {"certificate", swap(issue, `"csr": "REVS",`, ``), wire.ErrMessage},
+		"certificate's CSR too long":      {"certificate", swap(issue, `"REVS"`, `"`+strings.Repeat("REVS", wire.MaxCSRBytes/3+1)+`"`), wire.ErrTooLarge},
+		"certificate's CSR to revoke":     {"certificate", swap(issue, `"issue"`, `"revoke"`), wire.ErrMessage},
+		"certificate's odd source":        {"certificate", swap(issue, `"file"`, `"facts"`), wire.ErrMessage},
+		"certificate's odd network":       {"certificate", swap(issue, `"internal"`, `"a b"`), wire.ErrMessage},
+		"certificate's odd usage":         {"certificate", swap(issue, `"source"`, `"usages":["ca"],"source"`), wire.ErrMessage},
+		"certificate's usage twice":       {"certificate", swap(issue, `"source"`, `"usages":["server","server"],"source"`), wire.ErrMessage},
+		"certificate's odd serial":        {"certificate", swap(issue, `"5b1f`, `"5B1F`), wire.ErrMessage},
+		"certificate with another member": {"certificate", swap(issue, `"source"`, `"dns_names":["x"],"source"`), wire.ErrMessage},
+		"report without a state":          {"certificate", swap(report, `"saved"`, `""`), wire.ErrMessage},
+		"report with an unknown state":    {"certificate", swap(report, `"saved"`, `"hacked"`), wire.ErrMessage},
+		"report of two lines":             {"certificate", swap(report, `exit status 1`, `exit\nstatus 1`), wire.ErrMessage},
+		"report too long":                 {"certificate", swap(report, `exit status 1`, strings.Repeat("x", 512)), wire.ErrMessage},
+		"reply with another's path":       {"reply", swap(read("reply-certificate.json"), `"haproxy"`, `"a/b"`), wire.ErrMessage},
+		"command with an unknown verb":    {"command", swap(read("command-question.json"), "reprovision", "selfdestruct"), wire.ErrMessage},
+		"command with a wildcard for id":  {"command", swap(read("command-question.json"), "h7Kd2Lw9QmS4vB1nX8cR5g", "*"), wire.ErrMessage},
+		"command with half a proof":       {"command", swap(read("command-proof.json"), "YW4g", ""), wire.ErrMessage},
+		"command with no nonce":           {"command", swap(read("command-proof.json"), `"nonce": "p0Yt6Vz3JfE2uN9aC7iO1w",`, ""), wire.ErrMessage},
+		"answer that is two things":       {"command-answer", swap(read("command-answer-nonce.json"), `"nonce"`, `"accepted":{},"nonce"`), wire.ErrMessage},
+		"answer that is nothing":          {"command-answer", `{"v":1,"sealed":false,"body":{"id":"x"}}`, wire.ErrMessage},
+		"setting that appears twice":      {"reply", swap(read("reply-enrolled.json"), `"brokers"`, `"brokers":"nats://evil","brokers"`), wire.ErrMessage},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +282,7 @@ func TestDecodersRefuse(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	addGolden(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, name := range []string{"enroll", "renew", "applied", "reply", "command", "command-answer"} {
+		for _, name := range []string{"enroll", "renew", "certificate", "applied", "reply", "command", "command-answer"} {
 			message, err := decode(name, b)
 			if err != nil {
 				if !reflect.ValueOf(message).IsNil() {

@@ -19,8 +19,7 @@ const MaxCertificates = 64
 // maxServiceNames equals package ca's limit for names in a certificate request.
 const maxServiceNames = 16
 
-// A Specification is a service certificate that a node is to have: one YAML file of the node, or one entry of the
-// policy's decision. Its members have the same names in both.
+// A Specification is a service certificate that a node is to have.
 type Specification struct {
 	Profile string           `json:"profile,omitempty" yaml:"profile"` // for the policy
 	Network string           `json:"network,omitempty" yaml:"network"` // for the policy
@@ -35,8 +34,8 @@ type Specification struct {
 	Files  SpecificationFiles `json:"files" yaml:"files"`
 
 	Renew   string `json:"renew,omitempty" yaml:"renew"`     // see [RenewAt]
-	Action  string `json:"action,omitempty" yaml:"action"`   // name of an action of the node, run after files were saved
-	Removed string `json:"removed,omitempty" yaml:"removed"` // "keep" (also "") or "revoke": what happens without the specification
+	Action  string `json:"action,omitempty" yaml:"action"`   // of the node, run after files were saved
+	Removed string `json:"removed,omitempty" yaml:"removed"` // "keep" (also ""), "revoke" when the file goes
 }
 
 // A SpecificationKey says how keys are made.
@@ -48,7 +47,7 @@ type SpecificationKey struct {
 // SpecificationKeys are the types of keys.
 var SpecificationKeys = []string{"P-256", "P-384", "RSA-2048", "RSA-4096"}
 
-// SpecificationFiles are the files of a specification; nil ones are not written.
+// SpecificationFiles are written, but nil ones.
 type SpecificationFiles struct {
 	Key         *SpecificationFile `json:"key,omitempty" yaml:"key"`
 	Certificate *SpecificationFile `json:"certificate,omitempty" yaml:"certificate"`
@@ -107,7 +106,7 @@ func (s *Specification) Check() error {
 func (s *Specification) checkNames() error {
 	var errs []error
 	if n := len(s.DNSNames) + len(s.IPAddresses) + len(s.URIs); n == 0 || n > maxServiceNames {
-		errs = append(errs, fmt.Errorf("%d names, want 1 to %d in dns_names, ip_addresses and uris", n, maxServiceNames))
+		errs = append(errs, fmt.Errorf("%d names, want 1 to %d: dns_names, ip_addresses, uris", n, maxServiceNames))
 	}
 	for _, name := range s.DNSNames {
 		_, err := ExpandName(name, func(string) (string, error) { return "x", nil })
@@ -119,7 +118,7 @@ func (s *Specification) checkNames() error {
 	}
 	for _, text := range s.URIs {
 		if !ValidServiceURI(text) {
-			errs = append(errs, fmt.Errorf("URI %.80q, want one such as https://web.example.net/a, of at most 255 bytes",
+			errs = append(errs, fmt.Errorf("URI %.80q, want one such as https://web.example.net/, at most 255 bytes",
 				text))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -13,7 +14,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"net/url"
 	"time"
 
 	"muster/internal/wire"
@@ -23,7 +23,8 @@ import (
 type Request struct {
 	Role wire.Role // required
 
-	// Name is a node's identity; for other roles 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
+	// Name is a node's identity; for a service <identity>/<name>; for other roles 1 to 64 of a-z, 0-9, '.', '_' and
+	// '-'. Required.
 	Name string
 
 	// PublicKey must be accepted by [KeyType]. Required.
@@ -41,8 +42,7 @@ type Request struct {
 	// ServerAuth adds TLS server use; a broker always has it.
 	ServerAuth bool
 
-	// ClientAuth and URIs are for service certificates alone. Certificates of other roles are always for clients. No URI
-	// is below the trust domain.
+	// ClientAuth and URIs are for services alone; other roles are always clients.
 	ClientAuth bool
 	URIs       []string
 
@@ -139,8 +139,11 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 		SubjectKeyId:          keyID,
 		DNSNames:              s.dnsNames,
 		IPAddresses:           s.addresses,
-		URIs:                  []*url.URL{wire.RoleURI(a.cfg.TrustDomain, r.Role, r.Name)},
+		URIs:                  s.uris,
 		ExtraExtensions:       s.extensions,
+	}
+	if _, isRSA := r.PublicKey.(*rsa.PublicKey); isRSA && r.Role == wire.RoleService {
+		template.KeyUsage |= x509.KeyUsageKeyEncipherment // for TLS 1.2 without Diffie-Hellman
 	}
 	// Without a subject, crypto/x509 makes the alternative names critical (RFC 5280 section 4.2.1.6).
 	template.Subject = pkix.Name{CommonName: s.commonName}

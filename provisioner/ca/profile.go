@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,12 @@ type profile struct {
 	needsNames bool // must have one of them
 	serverAuth bool // always a TLS server
 	mayServe   bool // a TLS server on request
+
+	service    bool // no subject, clientAuth and URIs on request, a shorter life
 }
+
+// ServiceMaxTTL is the longest life of service certificates, and their default.
+const ServiceMaxTTL = 30 * 24 * time.Hour
 
 // Some provisioners serve operators over HTTPS.
 var profiles = map[wire.Role]profile{
@@ -42,11 +48,20 @@ var profiles = map[wire.Role]profile{
 	wire.RoleBroker:      {names: true, needsNames: true, serverAuth: true, mayServe: true},
 	wire.RoleProvisioner: {names: true, mayServe: true},
 	wire.RoleOperator:    {},
+	wire.RoleService:     {names: true, needsNames: true, mayServe: true, service: true},
 }
 
 func checkName(role wire.Role, name string) error {
 	if profiles[role].identity {
 		_, err := wire.ParseIdentity(name)
+		return err
+	}
+	if profiles[role].service {
+		identity, service, _ := strings.Cut(name, "/")
+		_, err := wire.ParseIdentity(identity)
+		if err == nil && !wire.ValidCertificateName(service) {
+			err = fmt.Errorf("name %.350q, want <identity>/<name of the service certificate>", name)
+		}
 		return err
 	}
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -62,6 +77,7 @@ type subject struct {
 	commonName string // "" if the name is too long
 	dnsNames   []string
 	addresses  []net.IP
+	uris       []*url.URL
 	usages     []x509.ExtKeyUsage
 	extensions []pkix.Extension
 	ttl        time.Duration
@@ -82,18 +98,26 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 
 	p, ok := profiles[r.Role]
 	if !ok {
-		return nil, fmt.Errorf("%w: role %.40q, want node, broker, provisioner or operator", ErrRequest, r.Role)
+		return nil, fmt.Errorf("%w: role %.40q, want one of a certificate", ErrRequest, r.Role)
 	}
-	s := &subject{ttl: r.TTL, usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	s := &subject{ttl: r.TTL}
+	if !p.service || r.ClientAuth {
+		s.usages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}
 	errs = append(errs, checkName(r.Role, r.Name))
-	if len(r.Name) <= maxCommonName {
+	if len(r.Name) <= maxCommonName && !p.service {
 		s.commonName = r.Name
 	}
 	_, err := KeyType(r.PublicKey)
 	errs = append(errs, err)
-	s.ttl = cmp.Or(s.ttl, a.cfg.DefaultTTL)
-	if s.ttl < MinTTL || s.ttl > a.cfg.MaxTTL {
-		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.cfg.MaxTTL)
+	longest, preset := a.cfg.MaxTTL, a.cfg.DefaultTTL
+	if p.service {
+		longest = min(longest, ServiceMaxTTL)
+		preset = longest
+	}
+	s.ttl = cmp.Or(s.ttl, preset)
+	if s.ttl < MinTTL || s.ttl > longest {
+		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, longest)
 	}
 	if r.ServerAuth && !p.mayServe {
 		bad("a certificate of role %s cannot be for a TLS server", r.Role)
@@ -101,6 +125,10 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	if p.serverAuth || r.ServerAuth {
 		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)
 	}
+	if len(s.usages) == 0 {
+		bad("a certificate for neither TLS servers nor clients")
+	}
+	errs = append(errs, s.addURIs(p, r, a.cfg.TrustDomain))
 	s.extensions, err = r.extensions()
 	errs = append(errs, err)
 	if err := errors.Join(append(errs, s.addNames(p, r)...)...); err != nil {
@@ -109,9 +137,26 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	return s, nil
 }
 
+// addURIs adds the URI of the role and those of a service.
+func (s *subject) addURIs(p profile, r *Request, trustDomain string) error {
+	s.uris = []*url.URL{wire.RoleURI(trustDomain, r.Role, r.Name)}
+	if (len(r.URIs) > 0 || r.ClientAuth) && !p.service {
+		return fmt.Errorf("a certificate of role %s has no further URIs, and is for clients anyway", r.Role)
+	}
+	for _, text := range r.URIs {
+		u, err := url.Parse(text)
+		if err != nil || !wire.ValidServiceURI(text) ||
+			u.Scheme == "spiffe" && wire.FoldName(u.Hostname()) == trustDomain {
+			return fmt.Errorf("URI %.80q, want one such as https://web.example.net/, not below the trust domain", text)
+		}
+		s.uris = append(s.uris, u)
+	}
+	return nil
+}
+
 // addNames adds each approved name once.
 func (s *subject) addNames(p profile, r *Request) []error {
-	if n := len(r.DNSNames) + len(r.IPAddresses); n > maxRequestNames {
+	if n := len(r.DNSNames) + len(r.IPAddresses) + len(r.URIs); n > maxRequestNames {
 		return []error{fmt.Errorf("%d names, limit %d", n, maxRequestNames)}
 	}
 	var errs []error
@@ -137,7 +182,7 @@ func (s *subject) addNames(p profile, r *Request) []error {
 			s.addresses = append(s.addresses, ip)
 		}
 	}
-	if p.needsNames && len(r.DNSNames)+len(r.IPAddresses) == 0 {
+	if p.needsNames && len(r.DNSNames)+len(r.IPAddresses)+len(r.URIs) == 0 {
 		errs = append(errs, fmt.Errorf("a certificate of role %s needs a DNS name or an IP address", r.Role))
 	}
 	return errs

@@ -31,7 +31,7 @@ func newEnforcement(p *Provisioner) *enforcement {
 
 // applied queues a new entry of the log for its record.
 func (e *enforcement) applied(r *trust.Revocation) {
-	if r.Node == "" {
+	if r.Node == "" || r.Kind == trust.RevokedService {
 		return
 	}
 	if e.put(r.Node) {

@@ -60,7 +60,7 @@ func (c *checker) revocationsWrong() (wrong []string) {
 		for _, cert := range e.Certificates {
 			revoked[cert.Serial] = cert
 		}
-		if e.Node != "" && e.Kind != trust.HandedOver {
+		if e.Node != "" && e.Kind != trust.HandedOver && e.Kind != trust.RevokedService {
 			newest[e.Node], last[e.Node] = e.Kind, e.ID
 		}
 	}

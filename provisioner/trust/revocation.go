@@ -25,7 +25,7 @@ const (
 
 	HandedOver RevocationKind = "handover" // a name went to another key
 
-	// RevokedService ends service certificates of a node: their serials alone. Name is empty if it has several names.
+	// RevokedService ends service certificates alone; their keys may go on. Name is "" for several.
 	RevokedService RevocationKind = "certificate"
 
 	RemovedSigner   RevocationKind = "signer"
@@ -80,7 +80,10 @@ type RevokedCertificate struct {
 	Issuer   string    `json:"issuer"`    // key identifier
 }
 
-const keyNode = "node."
+const (
+	keyNode    = "node."
+	keyService = "certificate."
+)
 
 // LogKey returns the key of the entry.
 func (r *Revocation) LogKey() string {
@@ -92,7 +95,11 @@ func (r *Revocation) LogKey() string {
 	case RemovedOperator:
 		return "operator." + r.Entry
 	}
-	return keyNode + r.Node.SubjectToken() + "." + r.ID
+	scope := keyNode
+	if r.Kind == RevokedService {
+		scope = keyService
+	}
+	return scope + r.Node.SubjectToken() + "." + r.ID
 }
 
 // RevocationScope returns the keys whose newest revision a write of key must expect: all keys of the same node.
@@ -121,8 +128,11 @@ func (r *Revocation) Check() error {
 	case r.Kind == HandedOver && (r.To == "" || len(r.Keys) == 0):
 		return fmt.Errorf("revocation %q: hand-over from %d keys to key %q, want at least one key and a new one", r.ID,
 			len(r.Keys), r.To)
-	case r.Kind != RevokedNode && r.Kind != RetiredNode && r.Kind != HandedOver:
+	case r.Kind != RevokedNode && r.Kind != RetiredNode && r.Kind != HandedOver && r.Kind != RevokedService:
 		return fmt.Errorf("revocation %q: unknown kind %q", r.ID, r.Kind)
+	case r.Kind == RevokedService && (len(r.Certificates) == 0 || len(r.Keys) > 0):
+		return fmt.Errorf("revocation %q: %d service certificates and %d keys, want at least one and none", r.ID,
+			len(r.Certificates), len(r.Keys))
 	case r.Kind == RetiredNode && len(r.Keys) > 0:
 		return fmt.Errorf("revocation %q: a retirement must have no keys", r.ID)
 	}
@@ -163,6 +173,8 @@ func (r *Revocation) Err() error {
 	case HandedOver:
 		return fmt.Errorf("%s: given to another key by %q at %s: %q", r.Node, r.By, r.At.UTC().Format(time.RFC3339),
 			r.Why)
+	case RevokedService:
+		what = strings.TrimSuffix("a service certificate of "+string(r.Node)+": "+r.Name, ": ")
 	case RemovedSigner, RemovedOperator:
 		what = string(r.Kind) + " " + r.Name
 	}

@@ -246,6 +246,9 @@ func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 			return nil
 		}
 		_, newest := r.About(e.Node)
+		if e.Kind == RevokedService {
+			newest = 0 // it has a key of its own
+		}
 		if err := r.Put(ctx, e, newest); !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -277,6 +280,9 @@ func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 			r.serials[c.Serial] = entry
 			r.listed[c.Issuer] = append(r.listed[c.Issuer], listedCertificate{c, entry})
 		}
+	}
+	if entry.Kind == RevokedService {
+		return // its node and their keys go on
 	}
 	node := r.nodes[entry.Node]
 	node.newest = e.Revision

@@ -48,7 +48,7 @@ func TestForeignSubjects(t *testing.T) {
 		"a Choria server": server} {
 		subjects := append([]string{"muster.v1.event.web1_example_net.alive.more"}, foreignSubjects...)
 		if nc != member {
-			subjects = append(subjects, wire.SubjectRenew, "muster.v1.event.web1_example_net.alive",
+			subjects = append(subjects, wire.SubjectRenew, wire.SubjectCertificate, "muster.v1.event.web1_example_net.alive",
 				"muster.v1.command.web1_example_net")
 		}
 		if nc != holder {

@@ -56,6 +56,7 @@ accounts {
       {service: %[5]q, accounts: [%[1]s], response_threshold: %[19]q}
       {service: %[6]q, accounts: [%[1]s, %[2]s], response_threshold: %[19]q}
       {service: %[14]q, accounts: [%[2]s], response_threshold: %[19]q}
+      {service: %[27]q, accounts: [%[2]s], response_threshold: %[19]q}
       {service: %[7]q, accounts: [%[2]s], response_threshold: %[18]q}
       {service: %[8]q, accounts: [%[2]s], response_threshold: %[18]q}
       {service: %[22]q, accounts: [%[20]s], response_threshold: %[18]q}
@@ -90,6 +91,7 @@ accounts {
     imports: [
       {service: {account: %[3]s, subject: %[6]q}, share: true}
       {service: {account: %[3]s, subject: %[14]q}, share: true}
+      {service: {account: %[3]s, subject: %[27]q}, share: true}
       {service: {account: %[3]s, subject: %[7]q}}
       {service: {account: %[3]s, subject: %[8]q}}
     ]
@@ -104,5 +106,6 @@ accounts {
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
 		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold, // 17 to 19
 		AccountChoria, choriaNode+">", choriaReply+">", choriaEvent, // 20 to 23
-		maxChoriaPayload, maxChoriaSubscriptions, servers*maxChoria(maxConnections)) // 24 to 26
+		maxChoriaPayload, maxChoriaSubscriptions, servers*maxChoria(maxConnections), // 24 to 26
+		wire.SubjectCertificate)
 }

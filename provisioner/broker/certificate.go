@@ -64,7 +64,8 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 		}
 		return nil, &Denied{d.Code, &NotAdmitted{id, c.Serial, d.Err}}
 	}
-	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew}
+	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew,
+		wire.SubjectCertificate}
 	for _, t := range wire.EventTypes {
 		publish = append(publish, wire.EventSubject(id, t))
 	}

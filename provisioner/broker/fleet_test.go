@@ -28,7 +28,7 @@ func TestNodeReachesOnlyItsOwnSubjects(t *testing.T) {
 		for _, line := range []string{
 			publish(wire.EventSubject(self,
 				"startup")), publish(wire.RegistrationSubject(self)), publish(wire.SubjectApplied),
-			publish(wire.SubjectRenew),
+			publish(wire.SubjectRenew), publish(wire.SubjectCertificate),
 			subscribe(wire.CommandSubject(self)), subscribe(wire.InboxPrefix(c.name) + ".>"),
 		} {
 			if got := c.say(line); len(got) > 0 {
@@ -39,6 +39,7 @@ func TestNodeReachesOnlyItsOwnSubjects(t *testing.T) {
 			subscribe(">"), subscribe("muster.>"), subscribe("muster.v1.*.*"), subscribe(broker.AllCommands), subscribe("_INBOX.>"),
 			subscribe("_R_.>"), subscribe("$JS.API.>"), subscribe(wire.AllNodeEvents), subscribe(wire.SubjectApplied),
 			subscribe(wire.SubjectRenew), publish(wire.SubjectRenew + ".x"),
+			subscribe(wire.SubjectCertificate), publish(wire.SubjectCertificate + ".x"),
 			subscribe(wire.CommandSubject(self) + ".>"), subscribe(wire.EventSubject(self, "*")),
 			publish(wire.CommandSubject(self)), publish("muster.v1.event." + string(self) + ".startup.x"),
 			publish(wire.EventSubject(self, "a.b")), publish(wire.RegistrationSubject(self) + ".x"),
@@ -158,7 +159,8 @@ func TestReplySubjectsExpire(t *testing.T) {
 	}
 	for subject, want := range map[string]time.Duration{
 		wire.SubjectEnroll: 30 * time.Second, wire.SubjectApplied: 30 * time.Second, wire.SubjectRenew: 30 * time.Second,
-		wire.AllNodeEvents: 100 * time.Millisecond, wire.AllRegistration: 100 * time.Millisecond,
+		wire.SubjectCertificate: 30 * time.Second,
+		wire.AllNodeEvents:      100 * time.Millisecond, wire.AllRegistration: 100 * time.Millisecond,
 	} {
 		if got, err := account.ServiceExportResponseThreshold(subject); err != nil || got != want {
 			t.Errorf("%s: %v, %v; want %v", subject, got, err, want)

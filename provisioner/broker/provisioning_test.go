@@ -79,7 +79,7 @@ func TestProvisioningClientReachesNothingElse(t *testing.T) {
 		subscribe(wire.CommandSubject("web1.example.net")),
 		publish(wire.InboxPrefix(other.name) + ".x"), publish(wire.InboxPrefix(c.name) + ".x"),
 		publish("_R_.x"), publish("$JS.API.INFO"), publish("$JS.API.STREAM.NAMES"), publish("$SYS.REQ.SERVER.PING"),
-		publish("$SYS.REQ.USER.INFO"), publish("muster.v1.enroll.x"), publish(wire.SubjectRenew), subscribe(wire.SubjectRenew), publish("muster.v1"), publish("muster.node.web1"),
+		publish("$SYS.REQ.USER.INFO"), publish("muster.v1.enroll.x"), publish(wire.SubjectRenew), subscribe(wire.SubjectRenew), publish(wire.SubjectCertificate), subscribe(wire.SubjectCertificate), publish("muster.v1"), publish("muster.node.web1"),
 		publish(wire.CommandSubject("web1.example.net")), publish(wire.RegistrationSubject("web1.example.net")),
 		publish(wire.EventSubject("web1.example.net", "startup")),
 	}

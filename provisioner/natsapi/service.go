@@ -40,6 +40,12 @@ type Config struct {
 	// Sign adds the proof to an unsealed reply to a node's request; receiptSum is the request's, or "". Required.
 	Sign func(r *wire.Reply, identity, receiptSum string, request []byte) error
 
+	// Certificates handles requests about service certificates. Its errors are like [provisioner.Provisioner.Renew]'s.
+	// Required.
+	Certificates interface {
+		Handle(context.Context, *wire.CertificateRequest, provisioner.Source) (*wire.ServiceCertificate, error)
+	}
+
 	// Opener opens sealed requests. Nil: they get [wire.CodeSealedUnsupported], in plain text.
 	Opener *seal.Opener
 
@@ -76,7 +82,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// A Service answers enroll requests, renewals and confirmations.
+// A Service answers enroll requests, renewals, confirmations and requests about service certificates.
 type Service struct {
 	cfg     Config
 	backlog *limit.Backlog
@@ -155,7 +161,7 @@ func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
 		Conn: s.cfg.Conn,
 		Name: wire.QueueProvisioners,
 		Subjects: []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied,
-			s.cfg.Prefix + wire.SubjectRenew},
+			s.cfg.Prefix + wire.SubjectRenew, s.cfg.Prefix + wire.SubjectCertificate},
 		Take:  take,
 		Fault: s.cfg.Fault,
 	}
@@ -201,6 +207,8 @@ func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
 		return s.applied(ctx, c)
 	case s.cfg.Prefix + wire.SubjectRenew:
 		return s.renew(ctx, c)
+	case s.cfg.Prefix + wire.SubjectCertificate:
+		return s.certificate(ctx, c)
 	}
 	return s.enroll(ctx, c)
 }
@@ -230,6 +238,16 @@ func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
 	c.identity = r.Identity
 	enrolled, err := s.cfg.Provisioner.Renew(ctx, r, c.source)
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled, Refusal: message(err)}
+}
+
+func (s *Service) certificate(ctx context.Context, c *call) *wire.Reply {
+	r, err := wire.DecodeCertificate(c.Data)
+	if err != nil {
+		return s.malformed(ctx, err, c)
+	}
+	c.identity = r.Identity
+	certificate, err := s.cfg.Certificates.Handle(ctx, r, c.source)
+	return &wire.Reply{ID: r.ID, Certificate: certificate, Refusal: message(err)}
 }
 
 func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {

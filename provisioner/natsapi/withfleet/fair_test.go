@@ -98,7 +98,7 @@ func TestRequestsHaveTheirOwnConnection(t *testing.T) {
 	if err := json.Unmarshal(m.Data, &said); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{wire.SubjectApplied, wire.SubjectEnroll, wire.SubjectRenew, wire.AllNodeEvents}
+	want := []string{wire.SubjectApplied, wire.SubjectEnroll, wire.SubjectRenew, wire.SubjectCertificate, wire.AllNodeEvents}
 	slices.Sort(want)
 	found := false
 	for _, c := range said.Data.Connections {

@@ -78,6 +78,11 @@ func (c *Certificate) Check() error {
 			errs = append(errs, fmt.Errorf("ip_addresses: %w", err))
 		}
 	}
+	for _, text := range c.URIs {
+		if !wire.ValidServiceURI(text) {
+			errs = append(errs, fmt.Errorf("uris: %.80q, want one such as https://web.example.net/", text))
+		}
+	}
 	return errors.Join(errs...)
 }
 

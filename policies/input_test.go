@@ -44,6 +44,7 @@ func TestInputJSON(t *testing.T) {
 		},
 		Source:      policies.Source{Address: "192.0.2.7", Site: "ams", Protocol: "choria"},
 		Provisioner: policies.Provisioner{Site: "ams", Version: "1.0.0"},
+		Certificate: &policies.ServiceRequest{Name: "https", Profile: "web", Network: "internal", Source: "file"},
 		Evidence:    []byte(`{"tpm":1}`),
 		Time:        noon,
 	}
@@ -62,6 +63,7 @@ func TestInputJSON(t *testing.T) {
 			"allow":{"pattern":"web*.example.net","comment":"rack 4","expires_at":"2026-03-01T12:00:00Z"},
 			"source":{"address":"192.0.2.7","site":"ams","protocol":"choria"},
 			"provisioner":{"site":"ams","version":"1.0.0"},
+			"certificate":{"name":"https","profile":"web","network":"internal","usages":["server"],"source":"file","allowed_names":[]},
 			"evidence":{"tpm":1},"time":"2026-03-01T12:00:00Z"}`},
 		"empty": {&policies.Input{Token: policies.Token{Extensions: []byte(" null ")}, Time: noon}, `{"identity":"","proof":"",
 			"token":{"id":"","signer":"","issuer":"","org":"","site":"","identities":[],"uses":0,"extensions":{},
@@ -69,7 +71,7 @@ func TestInputJSON(t *testing.T) {
 			"csr":{"common_name":"","dns_names":[],"ip_addresses":[],"uris":[],"emails":[],"key":{"type":"","hash":""},"extensions":{},"challenge":""},
 			"facts":{},"facts_error":"","node":{"state":"","reason":"","serial":"","cloned":false},"allow":null,
 			"source":{"address":"","site":"","protocol":""},
-			"provisioner":{"site":"","version":""},"evidence":null,"time":"2026-03-01T12:00:00Z"}`},
+			"provisioner":{"site":"","version":""},"certificate":null,"evidence":null,"time":"2026-03-01T12:00:00Z"}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -152,7 +152,9 @@ func (e *Engine) Preview(ctx context.Context, in *Input) (*Decision, wire.Files,
 }
 
 // admits reports whether d admits at once or after an approval.
-func (d *Decision) admits() bool { return d.Verdict() == VerdictAllow || d.Verdict() == VerdictApproval }
+func (d *Decision) admits() bool {
+	return d.Verdict() == VerdictAllow || d.Verdict() == VerdictApproval
+}
 
 // Follow is [Config.Follow] for a node that d admits, at once or after an approval. With an error, enrollment refuses
 // the node.

@@ -47,6 +47,7 @@ func TestSelectInput(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.CopyFS(dir, fstest.MapFS{
 				"p.rego": {Data: []byte("package muster.enroll\n\n" + tt.rules + "\n")},
+				"c.rego": {Data: []byte("package muster.certificate\n\nallow := false\n")}, // the built-in rules read more
 				// What only tests look at is not selected.
 				"p_test.rego": {Data: []byte(
 					"package muster.enroll_test\n\ntest_input if object.get(input, \"tested\", true) with input as {}\n")},

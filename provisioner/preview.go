@@ -34,6 +34,9 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 	default:
 		files, err = from.Configure(ctx, s)
 	}
+	if s.Edge == nil { // clients of other systems have none
+		files.Certificates = d.Certificates
+	}
 	if err == nil {
 		files, err = s.Edge.complete(wire.Identity(s.Identity), files)
 	}
@@ -56,6 +59,8 @@ func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certifica
 		TTL:        d.TTL,
 		DNSNames:   d.DNSNames,
 		ServerAuth: d.ServerAuth,
+		ClientAuth: d.ClientAuth,
+		URIs:       d.URIs,
 		Extensions: d.Extensions,
 	}
 	if r.TTL == 0 && e != nil {
@@ -64,6 +69,13 @@ func certificateOf(id wire.Identity, key crypto.PublicKey, d *policies.Certifica
 	for _, text := range d.IPAddresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(text))
 	}
+	return r
+}
+
+// ServiceRequest asks for the service certificate of a node that d names.
+func ServiceRequest(id wire.Identity, name string, key crypto.PublicKey, d *policies.Certificate) ca.Request {
+	r := certificateOf(id, key, d, nil)
+	r.Role, r.Name = wire.RoleService, string(id)+"/"+name
 	return r
 }
 
@@ -114,10 +126,14 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if puppet {
 		maxTTL = PuppetMaxTTL
 	}
-	if err := ca.CheckRequest(certificateOf(id, key.Public(), &d.Certificate, nil), maxTTL); err != nil {
+	request := certificateOf(id, key.Public(), &d.Certificate, nil)
+	if in.Certificate != nil {
+		request = ServiceRequest(id, in.Certificate.Name, key.Public(), &d.Certificate)
+	}
+	if err := ca.CheckRequest(request, maxTTL); err != nil {
 		return wire.Files{}, refuse(in.Identity, IssueCode(err), err)
 	}
-	if d.Configuration == nil && p.PolicyOnly {
+	if in.Certificate != nil || d.Configuration == nil && p.PolicyOnly {
 		return wire.Files{}, nil
 	}
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: in.Identity}, DNSNames: []string{in.Identity}}

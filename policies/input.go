@@ -44,8 +44,8 @@ type Input struct {
 
 	Provisioner Provisioner `json:"provisioner"`
 
-	// Certificate is the requested service certificate, or null: data.muster.certificate decides about CSR's names. Token
-	// and Facts are those on record.
+	// Certificate is the requested service certificate, or null. Its names are CSR's; Token and Facts are those on
+	// record.
 	Certificate *ServiceRequest `json:"certificate"`
 
 	// Evidence is reserved for attestation. Nil means null.

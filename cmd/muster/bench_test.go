@@ -114,6 +114,17 @@ func TestBenchPuppet(t *testing.T) {
 	}
 }
 
+// TestBenchServices has a few connected nodes ask for service certificates: each gets all of them.
+func TestBenchServices(t *testing.T) {
+	t.Parallel()
+	r := benchOf(t, "--service-certificates")
+	for key, want := range map[string]float64{"nodes": 10, "enrolled": 10, "service_nodes": 10, "refused": 0, "failed": 0} {
+		if got, ok := r[key].(float64); !ok || got != want {
+			t.Errorf("%s is %v, want %v in %v", key, r[key], want, r)
+		}
+	}
+}
+
 // TestBenchKeys holds the names of what programs read.
 func TestBenchKeys(t *testing.T) {
 	if testing.Short() {

@@ -227,6 +227,9 @@ func (f *fleet) checkOffer(n *node) error {
 		_, err := f.certificate(n)
 		return err
 	}
+	if n.service != "" {
+		return f.checkService(n)
+	}
 	if f.cfg.Choria != 0 {
 		return f.checkConfigured(n)
 	}

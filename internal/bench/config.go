@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 
+	"muster/internal/wire"
 	"muster/provisioner/choria"
 )
 
@@ -31,6 +32,9 @@ type Config struct {
 	Stored       int
 	Idle         int
 	Provisioners int // processes, with a separate broker; 0: one provisioner with its broker inside
+
+	// Services measures service certificates instead of enrollments; Nodes is their number.
+	Services bool
 
 	// Choria makes the nodes Choria servers, which speak this version of its protocol. 0: they are muster's agents.
 	Choria choria.Version
@@ -89,6 +93,11 @@ func (c *Config) Check() error {
 	if c.Puppet.Enabled &&
 		(c.Choria != 0 || c.Connection.Sealed || c.Provisioners > 0 || other && c.Stored+c.Idle > 0) {
 		bad("--puppet takes none of --choria, --sealed and --provisioners, and with --url not --stored and --idle")
+	}
+	if c.Services && (c.Choria != 0 || c.Puppet.Enabled || c.Connection.Sealed || c.Idle > 0 || c.Rate > 0 ||
+		c.Nodes > serviceNodes*wire.MaxCertificates) {
+		bad("--service-certificates takes none of --choria, --puppet, --sealed, --idle and --rate, and --nodes up to %d",
+			serviceNodes*wire.MaxCertificates)
 	}
 	return errors.Join(errs...)
 }

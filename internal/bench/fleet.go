@@ -59,6 +59,9 @@ type node struct {
 	prepared request // made before the clock starts, sent once
 	offer    *offer  // nil before the reply
 
+	service string // name of the service certificate that the node requests over its connection to the fleet
+	fleet   link
+
 	// csr is a Puppet agent's request, PEM, or a Choria server's answer to a request for one, JSON; empty: it has an
 	// Ed25519 key.
 	csr string

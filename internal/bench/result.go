@@ -41,6 +41,9 @@ type Result struct {
 
 	Puppet *PuppetResult `json:"puppet,omitempty"` // with [Puppet]
 
+	// ServiceNodes is how many nodes had connections. If not 0, all other figures are of service certificates.
+	ServiceNodes int `json:"service_nodes,omitempty"`
+
 	Why []string `json:"why"` // the first few causes of refusals and failures
 }
 

@@ -92,6 +92,9 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 		return err
 	}
 	result.StartMS, result.StartMemory = rounded(s.opened.Seconds()*1000, 10), u.memory
+	if cfg.Services {
+		return errors.Join(s.services(ctx, cfg, result), s.halt())
+	}
 	if last && cfg.Idle > 0 {
 		end, err := s.idle(ctx, cfg, result)
 		if err != nil {

@@ -144,6 +144,50 @@ func TestUnusablePuppetCertificatesAreFailures(t *testing.T) {
 	}
 }
 
+// Nor must it count a certificate that a service could not use.
+func TestUnusableServiceCertificatesAreFailures(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	n, err := newService(&node{Node: &simnode.Node{Identity: "n1.run.bench.muster"}}, nil, "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{root: rootOf(t, ours)}
+	for name, tt := range map[string]struct {
+		by        *ca.Authority
+		key       crypto.PublicKey
+		dns, want string
+	}{
+		"good":              {ours, n.Key.Public(), "s1.n1.run.bench.muster", ""},
+		"another key":       {ours, rootOf(t, theirs).PublicKey, "s1.n1.run.bench.muster", "another key"},
+		"another name":      {ours, n.Key.Public(), "s2.n1.run.bench.muster", "not s1.n1.run"},
+		"another authority": {theirs, n.Key.Public(), "s1.n1.run.bench.muster", "unknown authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := *n
+			c, err := tt.by.Issue(ca.Request{Role: wire.RoleNode, Name: tt.dns, PublicKey: tt.key, ServerAuth: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := wire.Encode(&wire.Reply{ID: wire.NewID(), Installation: "i", Certificate: &wire.ServiceCertificate{
+				Name:        "s1",
+				Serial:      "0a1b",
+				Certificate: c.Chain,
+				CA:          tt.by.RootsPEM(),
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own.offer = &offer{reply: b}
+			err = f.checkOffer(&own)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
 const pemEnd = "-----END CERTIFICATE-----\n"
 
 // offered returns the offer of e, with its digest unless one is given.

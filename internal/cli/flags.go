@@ -214,6 +214,10 @@ var flagTexts = map[string]flagText{
 	},
 	"rate":   {"N", "Nodes that start per second; 0 for as fast as possible."},
 	"sealed": {"", "Encrypt requests to a seal key."},
+	"service-certificates": {
+		"",
+		"Connect 1,000 nodes over mutual TLS, and have them ask for --nodes service certificates.",
+	},
 	"stay":   {"", "Keep the fleet running until Ctrl-C."},
 	"stored": {"N", "Put this many records into the store first."},
 	"tls":    {"", "Connect nodes over TLS."},

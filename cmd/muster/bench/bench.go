@@ -51,6 +51,7 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --puppet                         # Puppet agents
   muster bench --puppet --connections per-node  # each over a connection of its own
   muster bench --puppet --url URL --login FILE  # at another Puppet authority
+  muster bench --service-certificates           # requested by connected nodes
   muster bench --cases                          # the standard cases
 
 With --rate, nodes start at that rate, and latency counts from the planned start.
@@ -79,6 +80,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Flag(c, "puppet").BoolVar(&v.cfg.Puppet.Enabled)
 	cli.Flag(c, "url").StringVar(&v.cfg.Puppet.URL)
 	cli.Flag(c, "login").StringVar(&v.cfg.Puppet.Login)
+	cli.Flag(c, "service-certificates").BoolVar(&v.cfg.Services)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
 	v.AddFlags(c)
 	all.Check(c, func() error {
@@ -111,6 +113,9 @@ func (v *flags) complete() {
 	if v.cfg.Puppet.Enabled {
 		v.cfg.Puppet.Runs = slices.Contains(v.cfg.Waves, bench.WaveApplied)
 		v.cfg.Waves = []bench.Wave{bench.WaveEnroll}
+	}
+	if v.cfg.Services {
+		v.cfg.Connection.Shared, v.cfg.Waves = true, []bench.Wave{bench.WaveEnroll}
 	}
 }
 
@@ -154,8 +159,15 @@ func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 func table(r *bench.Result) fmt.Stringer {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
-	row("nodes", "%d; every certificate checked", r.Nodes)
-	row("enrolled", "%.0f a minute", r.NodesPerMinute)
+	each := "node"
+	if r.ServiceNodes > 0 {
+		each = "certificate"
+		row("certificates", "%d of %d nodes; each one checked", r.Nodes, r.ServiceNodes)
+		row("issued", "%.0f a minute", r.NodesPerMinute)
+	} else {
+		row("nodes", "%d; every certificate checked", r.Nodes)
+		row("enrolled", "%.0f a minute", r.NodesPerMinute)
+	}
 	if r.ProvisionedPerMinute > 0 {
 		row("provisioned", "%.0f a minute (%d in %.2f s)", r.ProvisionedPerMinute, r.Provisioned, r.Seconds)
 	}
@@ -167,12 +179,12 @@ func table(r *bench.Result) fmt.Stringer {
 		puppetRows(p, row)
 	}
 	if r.StartMemory == 0 { // another provisioner served
-		row("CPU per node", "%.0f µs for the simulated nodes", r.DriverCPU)
+		row("CPU per "+each, "%.0f µs for the simulated nodes", r.DriverCPU)
 		return t
 	}
-	row("CPU per node", "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
+	row("CPU per "+each, "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
 	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
-	row("disk per node", "%.0f bytes", r.WrittenPerNode)
+	row("disk per "+each, "%.0f bytes", r.WrittenPerNode)
 	row("start", "%.2f s, then %.0f MB; %d records", r.StartMS/1000, float64(r.StartMemory)/1e6, r.Stored)
 	if r.Idle > 0 {
 		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)

@@ -161,7 +161,7 @@ func ExpandName(template string, value func(path string) (string, error)) (Ident
 }
 
 // RenewAt returns when a certificate is to be renewed: after a fraction of its life such as "66%", or a span such as
-// "10d" before its end. "" is two thirds.
+// "10d" before its end, but not in the first half of its life. "" is two thirds.
 func RenewAt(renew string, notBefore, notAfter time.Time) (time.Time, error) {
 	if renew == "" {
 		return notBefore.Add(notAfter.Sub(notBefore) / 3 * 2), nil
@@ -174,7 +174,7 @@ func RenewAt(renew string, notBefore, notAfter time.Time) (time.Time, error) {
 		return notBefore.Add(notAfter.Sub(notBefore) / 100 * time.Duration(n)), nil
 	}
 	before, err := span.Parse(renew)
-	return notAfter.Add(-before), err
+	return notAfter.Add(-min(before, notAfter.Sub(notBefore)/2)), err
 }
 
 // All returns the files by their names in a specification.

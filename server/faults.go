@@ -18,6 +18,7 @@ import (
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/link"
+	"muster/server/trust"
 )
 
 // Kinds of faults: they begin the text of a fault.
@@ -171,7 +172,7 @@ func (r *renewal) renewalFault(err error) error {
 	var remote unanswered
 	var refused link.Refusal
 	leaf := r.creds.Leaf()
-	start, life := lifeOf(leaf)
+	start, life := trust.LifeOf(leaf)
 	switch {
 	case r.clock.at(leaf.NotBefore).After(start.Add(life * 5 / 6)):
 	case errors.As(err, &refused) && wire.MeaningOf(refused.Code).Retry, errors.As(err, &remote):

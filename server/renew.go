@@ -13,9 +13,6 @@ import (
 	"muster/server/trust"
 )
 
-// A certificate is valid from five minutes before its issue. They do not count as its life.
-const backdate = 5 * time.Minute
-
 // At maxRenewalWait, a third of the usual life of 30 days allows 240 attempts. If the machine's clock is ahead, every
 // new certificate is due at once: mostRenewals bounds the renewals in a certificate's life, and a provisioner refuses
 // more than 64 unexpired certificates.
@@ -51,22 +48,14 @@ type renewal struct {
 // renewAt returns when to renew: after two thirds of the life, and up to a twelfth later as part goes from 0 to 1, to
 // spread nodes that enrolled together.
 func renewAt(leaf *x509.Certificate, part float64) time.Time {
-	start, life := lifeOf(leaf)
+	start, life := trust.LifeOf(leaf)
 	return start.Add(life*2/3 + time.Duration(part*float64(life/12)))
-}
-
-func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
-	start := leaf.NotBefore
-	if leaf.NotAfter.Sub(start) > backdate {
-		start = start.Add(backdate)
-	}
-	return start, leaf.NotAfter.Sub(start)
 }
 
 // newRenewal schedules the renewal, at once if a former agent began one.
 func newRenewal(d nodeContext) *renewal {
 	leaf := d.creds.Leaf()
-	_, life := lifeOf(leaf)
+	_, life := trust.LifeOf(leaf)
 	r := &renewal{nodeContext: d, at: renewAt(leaf, d.cfg.hooks.random()), configurationWait: d.newBackoff()}
 	r.wait = d.newBackoff()
 	r.wait.max = max(r.wait.max, min(maxRenewalWait, life/72))

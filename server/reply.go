@@ -50,7 +50,7 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Rep
 	a.state.unusable, a.state.contact = nil, contact{}
 	a.faults.set(faultRenewal, nil)
 	if leaf := o.creds.Leaf(); !a.clock.at(leaf.NotBefore).Before(renewAt(leaf, 0)) {
-		_, life := lifeOf(leaf)
+		_, life := trust.LifeOf(leaf)
 		a.noRenewalBefore = time.Now().Add(life / mostRenewals)
 	}
 	message := "configuration applied"

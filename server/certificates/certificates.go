@@ -6,10 +6,11 @@
 package certificates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"muster/internal/wire"
@@ -28,6 +29,9 @@ type Config struct {
 
 	// BackoffMin and BackoffMax bound the doubling wait between attempts. Default: 10s and 1h.
 	BackoffMin, BackoffMax time.Duration
+
+	// WatchInterval is how often specifications are looked at. Default: 2s. The files of certificates are each minute.
+	WatchInterval time.Duration
 
 	Facts  func() json.RawMessage // for names with templates; nil: none
 	Now    func() time.Time       // the agent's trusted clock; default [time.Now]
@@ -112,31 +116,22 @@ type ActionResult struct {
 	At     time.Time `json:"at"`
 }
 
-// A Manager keeps all service certificates of a node. Its methods are safe for concurrent use.
-type Manager struct{ cfg Config }
-
-// New returns the manager of cfg. It touches no disk.
-func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
-
-var errNotYet = errors.New("not implemented")
-
-// Run works until ctx is done, and returns nil then. It first finishes what a killed process left.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
-// Connected gives the manager the connection to the fleet, and the name that the node has there.
-func (m *Manager) Connected(identity string, ask Asker) {}
-
-// Disconnected takes the connection away.
-func (m *Manager) Disconnected() {}
-
-// Push sets the pushed specifications; nil keeps those of before. Until its first call those on disk count.
-func (m *Manager) Push(pushed map[string]wire.Specification) {}
-
-// Do carries out an order. The answer is nil but for [Submit]; renewals are only begun. An error may have advice, as of
-// [advice.Of], and is a [link.Refusal] if the provisioner refused.
-func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, error) {
-	return nil, errNotYet
+func (cfg Config) complete() Config {
+	cfg.BackoffMin = cmp.Or(cfg.BackoffMin, 10*time.Second)
+	cfg.BackoffMax = max(cmp.Or(cfg.BackoffMax, time.Hour), cfg.BackoffMin)
+	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 2*time.Second)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Facts == nil {
+		cfg.Facts = func() json.RawMessage { return nil }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Float64
+	}
+	if cfg.Step == nil {
+		cfg.Step = func(string) {}
+	}
+	return cfg
 }
-
-// Statuses reads the state of all service certificates, sorted by name, also while no manager runs.
-func Statuses(cfg Config) ([]Status, error) { return nil, errNotYet }

@@ -210,3 +210,15 @@ func RequestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	}
 	return wire.Identity(r.DNSNames[0]), nil
 }
+
+// A certificate is valid from five minutes before its issue. They do not count as its life.
+const backdate = 5 * time.Minute
+
+// LifeOf returns when a certificate was issued, and how long it is valid from then on.
+func LifeOf(leaf *x509.Certificate) (start time.Time, life time.Duration) {
+	start = leaf.NotBefore
+	if leaf.NotAfter.Sub(start) > backdate {
+		start = start.Add(backdate)
+	}
+	return start, leaf.NotAfter.Sub(start)
+}

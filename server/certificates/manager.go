@@ -284,7 +284,8 @@ func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, er
 			return nil, errOffline
 		}
 		return ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: o.Name,
-			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Source: "certmonger"})
+			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Usages: o.Usages,
+			Source: "certmonger"})
 	}
 	m.mu.Lock()
 	u := m.units[o.Name]

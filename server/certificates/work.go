@@ -144,7 +144,9 @@ func (m *Manager) refused(st *state, err error) error {
 	if !ok {
 		return unanswered{err}
 	}
-	err = advice.New(err, refusal.Remedy())
+	if !advice.Given(err) {
+		err = advice.New(err, refusal.Remedy())
+	}
 	switch {
 	case refusal.Code.Waits():
 		return errors.Join(unanswered{err}, m.mark(st, WaitingApproval))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -75,7 +76,7 @@ func (cfg *Config) wants(pushed map[string]wire.Specification) (all map[string]*
 		}
 		w := &want{source: "file"}
 		file := filepath.Join(cfg.Specifications, e.Name())
-		if w.problem = loadSafe(file, &w.spec); w.problem == nil || !errors.Is(w.problem, inputfile.ErrUnsafe) {
+		if w.problem = loadSafe(file, &w.spec); w.problem == nil || !reflect.DeepEqual(w.spec, wire.Specification{}) {
 			w.problem = errors.Join(w.problem, conffile.Prefix(file, w.spec.Check()))
 		}
 		all[name] = w

@@ -134,7 +134,7 @@ func Statuses(cfg Config) ([]Status, error) {
 		}
 		st := Status{Name: name, Source: w.source, State: Wanted}
 		if w.problem != nil {
-			st.State, st.Stuck, st.Reason = Failed, true, wire.OneLine(w.problem.Error())
+			st.State, st.Stuck, st.Reason = Failed, true, oneLine(w.problem)
 		}
 		list = append(list, st)
 	}

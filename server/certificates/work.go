@@ -46,6 +46,7 @@ func (u unanswered) Unwrap() error { return u.error }
 // steps does all that is due. Each step is on disk before the next one, and can be repeated.
 func (m *Manager) steps(ctx context.Context, u *unit, w *want) error {
 	st := u.state
+	st.Source = w.source
 	if w.problem != nil {
 		return final{w.problem}
 	}
@@ -54,7 +55,7 @@ func (m *Manager) steps(ctx context.Context, u *unit, w *want) error {
 			st.RenewAt = st.InForce.renewAt(&w.spec, chain[0])
 		}
 	}
-	st.Source, st.Specification = w.source, w.spec
+	st.Specification = w.spec
 	st.Files = make(map[string]string)
 	for kind, f := range w.spec.Files.All() {
 		st.Files[kind] = f.Path
@@ -305,8 +306,7 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) {
 		st.Tries++
 		wait := m.wait(st, err, needsPerson)
 		st.Next = now.Add(wait)
-		st.Reason, st.Advice = wire.OneLine(err.Error()), advice.Of(err)
-		st.Reason = strings.ToValidUTF8(st.Reason[:min(len(st.Reason), wire.MaxCertificateError)], "")
+		st.Reason, st.Advice = oneLine(err), advice.Of(err)
 		st.Error, st.ErrorAt = st.Reason, now
 		waits := st.State == WaitingApproval
 		st.Stuck = needsPerson || overdue || !waits && (st.Tries >= stuckRequests || !request && st.Tries >= stuckAfter)
@@ -324,6 +324,12 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) {
 	if err := m.put(st); err != nil {
 		m.cfg.Log.ErrorContext(ctx, "state of a service certificate not saved", "name", st.Name, "err", err)
 	}
+}
+
+// oneLine returns an error for reports.
+func oneLine(err error) string {
+	text := wire.OneLine(link.OneLine(err).Error())
+	return strings.ToValidUTF8(text[:min(len(text), wire.MaxCertificateError)], "")
 }
 
 // wait returns the wait after an error: what a refusal asks for, else a doubling one. It is at most half of what is left

@@ -179,22 +179,23 @@ var errNoCertificate = errors.New("there is no certificate yet")
 func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 	pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
-		Socket:      d.cfg.socket(),
-		Provisioner: d.Operator(),
-		Orders:      d.Orders(),
-		Login:       login.New(d.Operator()),
-		Backup:      d.Backup,
-		Inputs:      d.Inputs,
-		Fleet:       nodes,
-		Nodes:       fleet.NewInspector(d.Store(), nodes),
-		Components:  register,
-		Events:      d.Store(),
-		Webhooks:    d.webhooks,
-		Metrics:     d.reports.metrics.Handler(),
-		Foreman:     d.foreman(),
-		Ready:       status{d}.ready,
-		Log:         d.opts.Log,
-		Now:         d.opts.Now,
+		Socket:       d.cfg.socket(),
+		Provisioner:  d.Operator(),
+		Orders:       d.Orders(),
+		Login:        login.New(d.Operator()),
+		Backup:       d.Backup,
+		Inputs:       d.Inputs,
+		Fleet:        nodes,
+		Nodes:        fleet.NewInspector(d.Store(), nodes, d.Services().Index()),
+		Certificates: d.Services(),
+		Components:   register,
+		Events:       d.Store(),
+		Webhooks:     d.webhooks,
+		Metrics:      d.reports.metrics.Handler(),
+		Foreman:      d.foreman(),
+		Ready:        status{d}.ready,
+		Log:          d.opts.Log,
+		Now:          d.opts.Now,
 	}
 	if d.parts.api != nil {
 		cfg.Console = pages
@@ -230,14 +231,15 @@ func listenError(err error, key string) error {
 // console is served over HTTPS only.
 func (d *Daemon) console(nodes *fleet.Index, register *componentReporter) (*console.Console, error) {
 	cfg := console.Config{
-		Provisioner: d.Operator(),
-		Orders:      d.Orders(),
-		Login:       login.New(d.Operator()),
-		Fleet:       nodes,
-		Nodes:       fleet.NewInspector(d.Store(), nodes),
-		Events:      d.Store(),
-		Webhooks:    d.webhooks,
-		Components:  register.All,
+		Provisioner:  d.Operator(),
+		Orders:       d.Orders(),
+		Login:        login.New(d.Operator()),
+		Fleet:        nodes,
+		Nodes:        fleet.NewInspector(d.Store(), nodes, d.Services().Index()),
+		Certificates: d.Services(),
+		Events:       d.Store(),
+		Webhooks:     d.webhooks,
+		Components:   register.All,
 		Problem: func(err error) (status int, what, remedy string) {
 			p := httpapi.ProblemOf(err)
 			return p.Status, p.Detail, p.Remedy

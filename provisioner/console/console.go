@@ -18,6 +18,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 )
 
 //go:embed assets templates
@@ -25,12 +26,13 @@ var files embed.FS
 
 // Config configures [New].
 type Config struct {
-	Provisioner *provisioner.Provisioner // required
-	Orders      *operate.Orders          // required
-	Login       *login.Verifier          // required
-	Fleet       *fleet.Index             // required
-	Nodes       *fleet.Inspector         // required
-	Events      events.Log               // required
+	Provisioner  *provisioner.Provisioner // required
+	Orders       *operate.Orders          // required
+	Login        *login.Verifier          // required
+	Fleet        *fleet.Index             // required
+	Nodes        *fleet.Inspector         // required
+	Certificates *services.Service        // required
+	Events       events.Log               // required
 
 	Webhooks events.Webhooks // of this process; required
 

@@ -12,7 +12,9 @@ var eventTones = map[events.Type]string{
 	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
 	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
 	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn",
-	events.Paused: "warn", events.RunFailed: "warn",
+	events.Paused: "warn", events.RunFailed: "warn", events.CertificateFailed: "warn",
+	events.CertificateIssued: "good", events.CertificateRenewed: "good", events.CertificateApproved: "good",
+	events.CertificateRevoked: "bad", events.CertificateRejected: "bad",
 	events.Attempt: "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
 	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }
@@ -23,6 +25,7 @@ func eventText(t *loggedEvent) string {
 	var parts []string
 	for _, p := range []struct{ format, value string }{
 		{"%s", string(d.Verb)},
+		{"%s", d.Name},
 		{"%s", string(d.Code)},
 		{"reason: %s", string(d.Reason)},
 		{"operator %s", d.Operator},

@@ -100,6 +100,7 @@ var itemTones = map[fleet.Kind]string{
 	fleet.Approved: "good", fleet.Confirmed: "good", fleet.RunWorks: "good",
 	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
 	fleet.KeptOut: "warn", fleet.Faulty: "warn", fleet.RunBroken: "warn",
+	fleet.Served: "good", fleet.Named: "good", fleet.Unserved: "warn", fleet.Ended: "bad", fleet.Unnamed: "bad",
 	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
@@ -123,6 +124,11 @@ var itemTitles = map[fleet.Kind]string{
 	fleet.Faulty:    "Report of what keeps it from renewing",
 	fleet.RunBroken: "Puppet run failed",
 	fleet.RunWorks:  "Puppet run succeeded again",
+	fleet.Served:    "Service certificate issued",
+	fleet.Unserved:  "Service certificate refused",
+	fleet.Ended:     "Service certificate revoked",
+	fleet.Named:     "Service certificate approved",
+	fleet.Unnamed:   "Service certificate rejected",
 	fleet.Connected: "Agent connected",
 	fleet.Alive:     "Agent alive",
 	fleet.Stopped:   "Agent stopped",

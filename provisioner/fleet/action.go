@@ -15,7 +15,8 @@ type Action struct {
 	Key      string        `json:"key_hash,omitempty"`
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`
-	Text     string        `json:"text"` // purpose of the command; without a verb: the step itself
+	Name     string        `json:"name,omitempty"` // of a service certificate
+	Text     string        `json:"text"`           // purpose of the command; without a verb: the step itself
 }
 
 // Command is the command line, empty without a verb.
@@ -29,6 +30,9 @@ func (a Action) Command() string {
 		words = append(words, "--match", string(a.Identity))
 	case a.Identity != "":
 		words = append(words, string(a.Identity))
+	}
+	if a.Name != "" {
+		words = append(words, a.Name)
 	}
 	if a.Token != "" {
 		words = append(words, string(a.Token))

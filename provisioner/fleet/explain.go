@@ -105,6 +105,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	}
 	e.grant(grant)
 	e.refusals()
+	e.certificates(x)
 	return e.Explanation, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/services"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -287,7 +288,7 @@ func TestUnknownLastSeenSelectsNoNode(t *testing.T) {
 func TestNodesSeenSinceAreNotRetired(t *testing.T) {
 	t.Parallel()
 	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute)}
-	one := fleet.NewInspector(f, f.index(t))
+	one := fleet.NewInspector(f, f.index(t), &services.Index{})
 	over, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	if err := one.Unheard(over, "db1.example.net", noon.Add(24*time.Hour)); !errors.Is(err, fleet.ErrReading) {

@@ -10,6 +10,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/orders"
+	"muster/provisioner/services"
 	"muster/provisioner/trust"
 	"muster/provisioner/waiting"
 )
@@ -37,12 +38,16 @@ type NodeLog interface {
 
 // An Inspector answers questions about one node from the store. It is safe for concurrent use.
 type Inspector struct {
-	log   NodeLog
-	index *Index
+	log      NodeLog
+	index    *Index
+	services *services.Index
 }
 
-// NewInspector returns an inspector of the nodes in log. index gives the times at which they were last seen.
-func NewInspector(log NodeLog, index *Index) *Inspector { return &Inspector{log: log, index: index} }
+// NewInspector returns an inspector of the nodes in log. index gives the times at which they were last seen,
+// certificates what is known of their service certificates.
+func NewInspector(log NodeLog, index *Index, certificates *services.Index) *Inspector {
+	return &Inspector{log: log, index: index, services: certificates}
+}
 
 // A Report is a node's record.
 type Report struct {

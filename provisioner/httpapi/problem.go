@@ -16,6 +16,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
@@ -59,7 +60,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{trust.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
 		provisioner.ErrNoRecord, operate.ErrUnknownToken, trust.ErrNoOperator, operate.ErrNotWaiting,
-		operate.ErrNotAllowed, events.ErrUnknownWebhook, errNoCRL,
+		operate.ErrNotAllowed, operate.ErrNotListed, services.ErrNone, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
 		trust.ErrState, operate.ErrNotPaused, operate.ErrNoClaim, operate.ErrClaimYoung,

@@ -30,6 +30,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
@@ -266,12 +267,13 @@ type Config struct {
 	// [policies.Recording] in JSON on each line, a blank line after each batch. Required.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
-	Fleet      *fleet.Index     // required
-	Nodes      *fleet.Inspector // required
-	Components Components       // required
-	Events     events.Log       // required
-	Webhooks   events.Webhooks  // required
-	Metrics    http.Handler     // serves GET /metrics; required
+	Fleet        *fleet.Index      // required
+	Nodes        *fleet.Inspector  // required
+	Certificates *services.Service // required
+	Components   Components        // required
+	Events       events.Log        // required
+	Webhooks     events.Webhooks   // required
+	Metrics      http.Handler      // serves GET /metrics; required
 
 	// Ready returns the parts that keep this provisioner from serving, by name. Callers need no authentication, so only
 	// names are shown. Required.
@@ -295,7 +297,8 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), routes: make(map[string]access)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, routes := range []func(*Server){
-		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, settingRoutes, componentRoutes,
+		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, certificateRoutes, settingRoutes,
+		componentRoutes,
 		statusRoutes, operatorRoutes, backupRoutes, inputsRoutes, policyRoutes, eventRoutes, webhookRoutes,
 		healthRoutes, downloadRoutes, openAPIRoute,
 	} {

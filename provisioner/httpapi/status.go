@@ -11,14 +11,16 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/services"
 )
 
 // A Status sums up the reports of the installation's provisioners, which are a few seconds old.
 type Status struct {
 	Installation string                  `json:"installation"`
-	Provisioners []*fleet.HeardComponent `json:"provisioners"`    // with failed features only
-	Nodes        *fleet.Summary          `json:"nodes,omitempty"` // nil while the index is read
-	Waiting      int                     `json:"waiting"`         // length of the pending list
+	Provisioners []*fleet.HeardComponent `json:"provisioners"`           // with failed features only
+	Nodes        *fleet.Summary          `json:"nodes,omitempty"`        // nil while the index is read
+	Waiting      int                     `json:"waiting"`                // length of the pending list
+	Certificates *services.Counts        `json:"certificates,omitempty"` // of services; nil while they are read
 	Activity     fleet.Activity          `json:"activity"`
 	Pauses       []*orders.Pause         `json:"pauses"`
 	Frozen       bool                    `json:"frozen"`  // a recovery has frozen limited tokens
@@ -60,6 +62,9 @@ func (s *Server) status(ctx context.Context) *Status {
 		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
 	}
 	now.Waiting = s.cfg.Orders.Keys.Count()
+	if page, err := s.cfg.Certificates.Index().Page(services.Query{}); err == nil {
+		now.Certificates = &page.Counts
+	}
 	now.stand()
 	return now
 }

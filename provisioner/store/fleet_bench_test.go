@@ -11,6 +11,7 @@ import (
 	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/services"
 )
 
 // fleetNodes is the number of stored nodes.
@@ -46,7 +47,7 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	s.emitted(b, st, events.Event{Type: events.Granted, Time: at, Node: string(noisy)})
 	x := fleet.NewIndex(st, slog.New(slog.DiscardHandler), nil)
-	one := fleet.NewInspector(st, x)
+	one := fleet.NewInspector(st, x, &services.Index{})
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	ended := make(chan error, 1)

@@ -350,7 +350,8 @@ configuration := {"a": "b"}
 		}
 		return strings.Count(told.String(), "web1.example.net") > 0 || strings.Count(told.String(), "web2.example.net") > 0
 	})
-	inspector := fleet.NewInspector(f.Daemon().Store(), fleet.NewIndex(f.Daemon().Store(), slog.New(slog.DiscardHandler), nil))
+	inspector := fleet.NewInspector(f.Daemon().Store(),
+		fleet.NewIndex(f.Daemon().Store(), slog.New(slog.DiscardHandler), nil), f.Daemon().Services().Index())
 	for _, name := range []string{"web1.example.net", "web2.example.net", "web3.example.net", "bad1.example.net"} {
 		explained, err := inspector.Explain(f.Context(), wire.Identity(name), f.Clock.Now(), f.p.Forecast)
 		if err != nil {

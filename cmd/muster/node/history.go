@@ -36,6 +36,7 @@ func momentText(m *fleet.HistoryItem) string {
 		}
 	}
 	add("", string(m.Verb))
+	add("", m.Name)
 	add("", string(m.Code))
 	add("", string(m.Reason))
 	add("", m.Cause)

@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/provisioner/orders"
+	"muster/provisioner/services"
+)
+
+// maxServices bounds the service certificates that the explanation of a node has.
+const maxServices = 5
+
+// A CertificateReport is a service certificate with what an operator can do about it.
+type CertificateReport struct {
+	services.Listed
+	Entry    *services.Certificate `json:"entry"`
+	Findings []Finding             `json:"findings"`
+}
+
+// Certificate returns a service certificate of a node. The error is [services.ErrNone], or that of
+// [services.Index.Fresh].
+func (x *Inspector) Certificate(id wire.Identity, name string) (*CertificateReport, error) {
+	if err := x.services.Fresh(); err != nil {
+		return nil, err
+	}
+	listed, entry, ok := x.services.Get(id, name)
+	if !ok {
+		return nil, fmt.Errorf("%.80q of %s: %w", name, id, services.ErrNone)
+	}
+	e := &explainer{Explanation: &Explanation{Identity: id}}
+	e.certificate(x, &listed, entry)
+	return &CertificateReport{Listed: listed, Entry: entry, Findings: e.Findings}, nil
+}
+
+// certificates explains the service certificates of a node that need a person, at most maxServices of them.
+func (e *explainer) certificates(x *Inspector) {
+	if err := x.services.Fresh(); err != nil {
+		e.add("certificates_unknown", "Its service certificates are not known now: %s.", err)
+		return
+	}
+	bad := []services.State{services.StateWaiting, services.StateRefused, services.StateExpired}
+	found := 0
+	for l := range x.services.List(services.Filter{Node: wire.Pattern(e.Identity)}) {
+		if !l.Stuck && !slices.Contains(bad, l.State) {
+			continue
+		}
+		if found++; found > maxServices {
+			continue
+		}
+		if listed, entry, ok := x.services.Get(l.Node, l.Name); ok {
+			e.certificate(x, &listed, entry)
+		}
+	}
+	if found > maxServices {
+		e.add("certificates", "%d more service certificates need a person.", found-maxServices).Do = []Action{
+			{Text: fmt.Sprintf("`muster certificate list --match %s` lists them all", e.Identity)},
+		}
+	}
+}
+
+// certificate explains one service certificate.
+func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Certificate) {
+	named := func(verb, text string) Action {
+		return Action{Verb: "certificate " + verb, Identity: e.Identity, Name: l.Name, Text: text}
+	}
+	onMachine := func(why string) Action {
+		return Action{Text: "run `muster-server certificate show " + l.Name + "` on the machine: " + why}
+	}
+	if w := c.Waiting; w != nil {
+		asks := fmt.Sprintf("The request for service certificate %s of %s, for %s (%s), made first at %s,", l.Name,
+			e.Identity, cmp.Or(strings.Join(w.Names, ", "), "no name"), cmp.Or(strings.Join(w.Usages, ", "), "server"),
+			stamp(w.Since))
+		approve := named("approve", "let it have these names, if its service needs them")
+		switch a := w.Answer; {
+		case a != nil && a.Verdict == orders.VerdictApprove:
+			e.add("certificate_approved", "%s was approved at %s by %s%s: the node gets it at its next request, until %s.",
+				asks, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
+		case a != nil:
+			e.add("certificate_rejected", "%s was rejected at %s by %s%s.", asks, stamp(a.At), a.By, because(a.Why)).Do =
+				[]Action{approve}
+		case w.Code == wire.CodeApprovalPending:
+			e.add(string(w.Code), "%s waits for an approval%s.", asks, because(w.Cause)).Do =
+				[]Action{approve, named("reject", "refuse these names")}
+		default:
+			e.add(string(w.Code), "%s was refused, last at %s: %s.", asks, stamp(w.Asked), withCause(w.Code, w.Cause)).Do =
+				x.certificateRemedies(e.Identity, w)
+		}
+	}
+	if s := c.State; s != nil && (s.Stuck || s.Error != "") {
+		stuck := ""
+		if s.Stuck {
+			stuck = ", and that it is stuck"
+		}
+		e.add("certificate_stuck", "The node reports since %s that service certificate %s is %s%s: %s.", stamp(s.Since),
+			l.Name, s.State, stuck, cmp.Or(s.Error, "it gives no reason")).Do = []Action{
+			onMachine("it says what to correct"),
+		}
+	}
+	switch l.State {
+	case services.StateExpired:
+		e.add("certificate_ended", "Service certificate %s, %s, ended at %s without a renewal.", l.Name, l.Serial,
+			stamp(l.Expires)).Do = []Action{onMachine("the agent is off, is refused, or cannot save a new one")}
+	case services.StateRevoked:
+		e.add("certificate_revoked", "All certificates of service certificate %s are revoked.", l.Name).Do = []Action{
+			{Text: "if a service still needs one, run `muster-server certificate rekey " + l.Name + "` on the machine"},
+		}
+	case services.StateCurrent:
+		e.add("certificate_current", "Service certificate %s is %s, until %s.", l.Name, l.Serial, stamp(l.Expires)).Do =
+			[]Action{named("revoke", "end it, if its key is lost or no service needs it")}
+	}
+}
+
+// certificateRemedies are the actions after a refused request for a service certificate.
+func (x *Inspector) certificateRemedies(id wire.Identity, w *services.Waiting) (do []Action) {
+	switch w.Code {
+	case wire.CodeDenied, wire.CodeNameTaken:
+		for _, name := range w.Names {
+			if orders.CheckCertificateName(name) != nil || name == string(id) || strings.HasSuffix(name, "."+string(id)) {
+				continue
+			}
+			nodes := []wire.Pattern{wire.Pattern(id)} // an order replaces the name's entry
+			for _, n := range x.log.Logs().CertificateNames.List() {
+				if n.Name == name {
+					nodes = append(nodes, n.Nodes...)
+				}
+			}
+			for l := range x.services.List(services.Filter{State: services.StateCurrent}) {
+				if w.Code == wire.CodeNameTaken && slices.Contains(l.Names, name) {
+					nodes = append(nodes, wire.Pattern(l.Node))
+				}
+			}
+			slices.Sort(nodes)
+			command := "muster certificate allow " + name
+			for _, n := range slices.Compact(nodes) {
+				command += fmt.Sprintf(" --node '%s'", n)
+			}
+			do = append(do, Action{Text: "if these nodes shall have the name: `" + command + "`"})
+		}
+		return append(do, Action{Text: "else correct the specification on the machine, or data.muster.certificate of " +
+			"the policy"})
+	case wire.CodeIdentityReserved:
+		return []Action{{Text: "correct the specification on the machine: no node may have this name"}}
+	}
+	return []Action{{Text: wire.MeaningOf(w.Code).Remedy}}
+}

@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"muster/internal/wire"
+	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
+	"muster/provisioner/orders"
+	"muster/provisioner/services"
+	"muster/provisioner/trust"
+)
+
+// A CertificateOrder approves, rejects or revokes a service certificate.
+type CertificateOrder struct {
+	// Request is the request that the operator saw, of an approval or rejection; "": the present one.
+	Request string `json:"request,omitempty"`
+
+	Why string `json:"why,omitempty"`
+}
+
+// A NewName lists a name for service certificates.
+type NewName struct {
+	operate.NameOrder
+	Why string `json:"why,omitempty"`
+}
+
+// An OldName is a listed name to remove.
+type OldName struct {
+	Name string `json:"name"`
+	Why  string `json:"why,omitempty"`
+}
+
+func certificateRoutes(s *Server) {
+	all, names := s.cfg.Certificates, s.cfg.Orders.CertificateNames
+	get(s, viewer, "/v1/certificates", func(r *http.Request) (*services.Page, error) {
+		v, wrong := parameters(r, services.QueryParameters...)
+		q, err := services.ParseQuery(v, s.cfg.Now())
+		if err = errors.Join(wrong, err); err != nil {
+			return nil, badRequest(err)
+		}
+		return all.Index().Page(q)
+	})
+	get(s, viewer, "/v1/certificates/{identity}/{name}", func(r *http.Request) (*fleet.CertificateReport, error) {
+		id, err := identity(r)
+		if err != nil {
+			return nil, err
+		}
+		return s.cfg.Nodes.Certificate(id, r.PathValue("name"))
+	})
+	answer := func(verb string, do func(context.Context, wire.Identity, string, string, trust.Cause) error) {
+		change(s, operator, "/v1/certificates/{identity}/{name}/"+verb,
+			func(r *http.Request, q *CertificateOrder, c trust.Cause) (*none, error) {
+				id, err := identity(r)
+				if err != nil {
+					return nil, err
+				}
+				return &none{}, do(r.Context(), id, r.PathValue("name"), q.Request, c)
+			})
+	}
+	answer("approve", all.Approve)
+	answer("reject", all.Reject)
+	answer("revoke", func(ctx context.Context, id wire.Identity, name, request string, c trust.Cause) error {
+		if request != "" {
+			return badRequest(errors.New("request: a revocation is of all certificates, not of a request"))
+		}
+		return all.Revoke(ctx, id, name, c)
+	})
+	getList(s, viewer, "/v1/certificates/names", func(r *http.Request) ([]*orders.CertificateName, error) {
+		return names.List(r.Context())
+	})
+	change(s, operator, "/v1/certificates/names",
+		func(r *http.Request, q *NewName, c trust.Cause) (*orders.CertificateName, error) {
+			return names.Allow(r.Context(), q.NameOrder, c)
+		})
+	change(s, operator, "/v1/certificates/names/remove", func(r *http.Request, q *OldName, c trust.Cause) (*none, error) {
+		return &none{}, names.Disallow(r.Context(), q.Name, c)
+	})
+}

@@ -14,16 +14,12 @@ func checkPeer(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	var peer *syscall.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	failed := raw.Control(func(fd uintptr) {
+		var peer *syscall.Ucred
+		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		if err == nil && peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+			err = fmt.Errorf("user %d may not ask the agent", peer.Uid)
+		}
 	})
-	if err = errors.Join(err, failed); err != nil {
-		return err
-	}
-	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("the process at the other end is of user %d, want root or user %d", uid, os.Geteuid())
-	}
-	return nil
+	return errors.Join(err, failed)
 }

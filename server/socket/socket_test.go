@@ -2,6 +2,7 @@ package socket_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -28,7 +29,9 @@ func serve(t *testing.T, path string) {
 	t.Cleanup(func() { cancel(); <-ended })
 	go func() {
 		defer close(ended)
-		socket.Serve(ctx, l, func(_ context.Context, b []byte) any { return question{strings.ToUpper(string(b))} })
+		socket.Serve(ctx, l, func(_ context.Context, b json.RawMessage) any {
+			return question{strings.ToUpper(string(b))}
+		})
 	}()
 }
 
@@ -47,7 +50,7 @@ func TestASocketAnswersItsUserAlone(t *testing.T) {
 	}
 }
 
-// A request without an end, or longer than any, gets no answer and stops no other.
+// A request without an end, or one that is too long, gets no answer and stops no other.
 func TestASocketIgnoresWhatIsNoRequest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")

@@ -17,18 +17,23 @@ const (
 	ExitConfig = 78
 )
 
-type noRestart struct{ error }
+type withStatus struct {
+	error
+	status int
+}
 
-func (e noRestart) Unwrap() error { return e.error }
+func (e withStatus) Unwrap() error { return e.error }
 
-// NoRestart marks the error of a service that a restart does not help: [Report] returns [ExitConfig] for it. NoRestart
-// of nil is nil.
-func NoRestart(err error) error {
+// WithStatus has [Report] return status for err. WithStatus of nil is nil.
+func WithStatus(err error, status int) error {
 	if err == nil {
 		return nil
 	}
-	return noRestart{err}
+	return withStatus{err, status}
 }
+
+// NoRestart is [WithStatus] of [ExitConfig]: a restart of the service does not help.
+func NoRestart(err error) error { return WithStatus(err, ExitConfig) }
 
 // A UsageError has the mistakes in a command line.
 type UsageError struct {
@@ -41,7 +46,7 @@ func (e *UsageError) Error() string { return e.Mistakes.Error() }
 func (e *UsageError) Unwrap() error { return e.Mistakes }
 
 // Report writes each line of err to w after the program's name, and returns the exit status: [ExitDone] for nil,
-// [ExitUsage] for a [UsageError], [ExitConfig] for an error of [NoRestart], else [ExitFailed].
+// [ExitUsage] for a [UsageError], the status of [WithStatus], else [ExitFailed].
 func Report(w io.Writer, program string, err error) int {
 	if err == nil {
 		return ExitDone
@@ -50,10 +55,10 @@ func Report(w io.Writer, program string, err error) int {
 		Say(w, program, "%s", strings.TrimRight(line, "\n"))
 	}
 	var usage *UsageError
-	var fixed noRestart
+	var fixed withStatus
 	switch {
 	case errors.As(err, &fixed):
-		return ExitConfig
+		return fixed.status
 	case !errors.As(err, &usage):
 		return ExitFailed
 	}

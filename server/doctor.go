@@ -15,6 +15,7 @@ import (
 	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/advice"
+	"muster/server/certificates"
 	"muster/server/link"
 )
 
@@ -52,6 +53,11 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	d.checkToken()
 	d.checkFacts()
 	d.checkCertificate()
+	list, err := CertificateStatuses(cfg)
+	if err != nil {
+		d.fail("services", err, "")
+	}
+	d.findings = append(d.findings, CheckCertificates(list, d.clock.now())...)
 	for _, b := range d.checkBrokers(ctx) {
 		d.checkConnection(ctx, b)
 	}
@@ -181,6 +187,28 @@ func (d *doctor) checkCertificate() {
 	}
 	d.say(status, what, remedy, "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.disk.identity,
 		end.UTC().Format(time.RFC3339))
+}
+
+// CheckCertificates judges service certificates at a time. A warning is about one that is not there yet, or that should
+// have been renewed since less than a sixth of its life is left.
+func CheckCertificates(list []certificates.Status, now time.Time) (findings []Finding) {
+	for _, s := range list {
+		f := Finding{Status: StatusOK, What: "service " + s.Name, Remedy: s.Advice, Detail: s.State}
+		if why := cmp.Or(s.Reason, s.Error); why != "" {
+			f.Detail += ": " + link.OneLine(errors.New(why)).Error()
+		}
+		if !s.NotAfter.IsZero() {
+			f.Detail += ", expires " + s.NotAfter.UTC().Format(time.RFC3339)
+		}
+		switch left := s.NotAfter.Sub(now); {
+		case s.Stuck, !s.NotAfter.IsZero() && left <= 0:
+			f.Status = StatusFail
+		case left < s.NotAfter.Sub(s.NotBefore)/6, s.NotAfter.IsZero():
+			f.Status = StatusWarn
+		}
+		findings = append(findings, f)
+	}
+	return findings
 }
 
 func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {

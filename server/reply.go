@@ -39,9 +39,9 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Rep
 		return nil, advice.New(err, cmp.Or(remedy,
 			"see the provisioner's log; if it shows no error, something on the network alters replies"))
 	}
-	pushed, err := a.sets.pushedFiles(reply.Enrolled.Certificates)
+	set, err := a.sets.withPushed(o.files, reply.Enrolled.Certificates)
 	if err == nil {
-		err = a.sets.apply(ctx, append(o.files, pushed...))
+		err = a.sets.apply(ctx, set)
 	}
 	if err != nil {
 		_ = a.reportUnusable(ctx, conn, want.key, o.pending, err) // best effort: the fault is this node's disk

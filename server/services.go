@@ -1,8 +1,8 @@
 package server
 
 import (
-	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,21 +22,15 @@ import (
 	"muster/server/trust"
 )
 
-// pushedFile has the specifications of the decision in force. A set without it keeps those of before.
+// pushedFile has the specifications of the decision in force. Without it those of before stay.
 const pushedFile = "certificates.json"
 
-// DefaultSocket returns the path of the agent's socket, at which commands of this machine ask it: below /run for the
-// agent with the default directory, else in its directory. It is "" on Windows.
+// DefaultSocket returns the path at which commands of this machine ask the agent with this directory.
 func DefaultSocket(sslDir string) string {
-	switch {
-	case runtime.GOOS == "windows":
-		return ""
-	case sslDir != DefaultSSLDir:
-		return filepath.Join(sslDir, "agent.sock")
-	case runtime.GOOS == "linux":
+	if sslDir == DefaultSSLDir && runtime.GOOS == "linux" {
 		return "/run/muster-server/agent.sock"
 	}
-	return "/var/run/muster-server/agent.sock"
+	return filepath.Join(sslDir, "agent.sock")
 }
 
 // services are the node's service certificates. Whatever fails there leaves the node in its fleet.
@@ -46,11 +40,11 @@ type services struct {
 }
 
 func (cfg *Config) services() certificates.Config {
-	conf := filepath.Dir(cfg.ConfFile)
+	beside := filepath.Dir(cfg.ConfFile)
 	return certificates.Config{
-		Specifications: filepath.Join(conf, "certificates.d"),
-		Actions:        filepath.Join(conf, "actions.d"),
-		Settings:       filepath.Join(conf, "certificates.yaml"),
+		Specifications: filepath.Join(beside, "certificates.d"),
+		Actions:        filepath.Join(beside, "actions.d"),
+		Settings:       filepath.Join(beside, "certificates.yaml"),
 		State:          filepath.Join(cfg.SSLDir, "certificates"),
 		Protected:      append([]string{cfg.SSLDir, cfg.ConfFile}, (&state{cfg: *cfg}).tokenFiles()...),
 		BackoffMin:     10 * cfg.BackoffMin,
@@ -85,6 +79,20 @@ func CertificateStatuses(cfg Config) ([]certificates.Status, error) {
 	return certificates.Statuses(cfg.services())
 }
 
+// Authorities returns the certificates of the authority in force: its roots, and what issues for this node.
+func Authorities(cfg Config) (roots, issuing []*x509.Certificate, err error) {
+	a, err := newAgent(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	roots, err = a.sets.certificates(caFile)
+	chain, failed := a.sets.certificates(certificateFile)
+	if err := errors.Join(err, failed); err != nil {
+		return nil, nil, err
+	}
+	return roots, chain[1:], nil
+}
+
 // runServices works until ctx is done.
 func (a *agent) runServices(ctx context.Context) {
 	var all sync.WaitGroup
@@ -105,14 +113,12 @@ func (a *agent) runServices(ctx context.Context) {
 // An Answer is the answer to a [certificates.Order] on the agent's socket.
 type Answer struct {
 	Certificate *wire.ServiceCertificate `json:"certificate,omitempty"`
-	Error       string                   `json:"error,omitempty"`
-	Remedy      string                   `json:"remedy,omitempty"`
-	Code        wire.Code                `json:"code,omitempty"`        // of a provisioner's refusal
+	Error       string                   `json:"error,omitempty"`       // one line, with what to do
 	Final       bool                     `json:"final,omitempty"`       // the same request cannot succeed later
 	RetryAfter  int                      `json:"retry_after,omitempty"` // seconds; 0: not known
 }
 
-func (a *agent) answer(ctx context.Context, request []byte) any {
+func (a *agent) answer(ctx context.Context, request json.RawMessage) any {
 	var order certificates.Order
 	var answer Answer
 	err := wire.DecodeStrict(request, &order)
@@ -120,10 +126,10 @@ func (a *agent) answer(ctx context.Context, request []byte) any {
 		answer.Certificate, err = a.services.Do(ctx, order)
 	}
 	if err != nil {
-		answer.Error, answer.Remedy = link.OneLine(err).Error(), advice.Of(err)
+		answer.Error = link.OneLine(advice.InText(err)).Error()
 	}
 	if refused, ok := errors.AsType[link.Refusal](err); ok {
-		answer.Code, answer.Final = refused.Code, !wire.MeaningOf(refused.Code).Retry
+		answer.Final = !wire.MeaningOf(refused.Code).Retry
 		answer.RetryAfter = int(refused.Wait().Seconds())
 	}
 	return &answer
@@ -134,10 +140,10 @@ func (d nodeContext) push(ctx context.Context) {
 	d.services.factsFile.Store(d.cfg.factsFile(d.token, d.conf))
 	var pushed map[string]wire.Specification
 	b, err := d.sets.pushed()
-	if err == nil && b != nil {
+	if err == nil {
 		err = wire.DecodeStrict(b, &pushed)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.cfg.Log.WarnContext(ctx, "pushed service certificates could not be read: those of before stay",
 			"node", d.identity, "err", err)
 		pushed = nil
@@ -145,24 +151,19 @@ func (d nodeContext) push(ctx context.Context) {
 	d.services.Push(pushed)
 }
 
-// pushed returns nil if there is no file.
 func (s *sets) pushed() ([]byte, error) {
-	b, err := inputfile.Read(s.dir.Path(pushedFile), inputfile.Configured, wire.MaxReplyBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return b, err
+	return inputfile.Read(s.dir.Path(pushedFile), inputfile.Configured, wire.MaxReplyBytes)
 }
 
-// pushedFiles returns the file of a set with these specifications, or with those of before if they are nil.
-func (s *sets) pushedFiles(specifications map[string]wire.Specification) (list []files.File, err error) {
-	var b []byte
-	if specifications != nil {
-		b, err = json.Marshal(specifications)
-	} else if b, _ = s.pushed(); b == nil { // the services keep what they have
-		return nil, nil
+// withPushed adds a file with these specifications to a set; if they are nil, the one of before.
+func (s *sets) withPushed(set []files.File, specifications map[string]wire.Specification) ([]files.File, error) {
+	b, err := json.Marshal(specifications)
+	if specifications == nil {
+		if b, _ = s.pushed(); b == nil { // the services keep what they have
+			return set, nil
+		}
 	}
-	return []files.File{{Name: pushedFile, Data: b, Mode: 0o600}}, err
+	return append(set, files.File{Name: pushedFile, Data: b, Mode: 0o600}), err
 }
 
 // ask returns how the services ask a provisioner over conn.
@@ -175,8 +176,7 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 		case err != nil:
 			return nil, link.Explain(err, fleetPeer)
 		case reply.Refusal != nil:
-			refused := link.Refusal{Refusal: reply.Refusal}
-			return nil, advice.New(refused, cmp.Or(serviceRemedy(refused.Code, d.identity, r.Name), refused.Remedy()))
+			return nil, d.refusedService(link.Refusal{Refusal: reply.Refusal}, r.Name)
 		case reply.Certificate == nil || reply.Certificate.Name != r.Name:
 			return nil, fmt.Errorf("%w: it is not about service certificate %q", errReply, r.Name)
 		}
@@ -188,13 +188,16 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 	}
 }
 
-// serviceRemedy returns the remedy of a code whose meaning speaks of nodes, else "".
-func serviceRemedy(code wire.Code, id wire.Identity, name string) string {
-	switch code {
+// refusedService adds the command that helps an operator.
+func (d nodeContext) refusedService(refused link.Refusal, name string) error {
+	verb := "show"
+	switch refused.Code {
 	case wire.CodeApprovalPending:
-		return fmt.Sprintf("ask an operator to run `muster certificate approve %s %s`", id, name)
+		verb = "approve"
 	case wire.CodeDenied, wire.CodeQuotaExceeded, wire.CodePolicyFailed, wire.CodeCertificateFailed:
-		return fmt.Sprintf("ask an operator to run `muster certificate show %s %s`, which says why", id, name)
+	default:
+		return advice.New(refused, refused.Remedy())
 	}
-	return ""
+	return advice.New(refused,
+		fmt.Sprintf("ask an operator to run `muster certificate %s %s %s`", verb, d.identity, name))
 }

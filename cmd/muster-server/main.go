@@ -28,5 +28,7 @@ func main() {
 func addVerbs(app *kingpin.Application, all cli.Verbs) {
 	servercmd.AddRun(app, all)
 	servercmd.AddDoctor(app, all)
+	servercmd.AddCertificate(app, all)
+	servercmd.AddCertmonger(app, all)
 	servercmd.AddVersion(app, all)
 }

@@ -88,4 +88,6 @@ func addServer(app *kingpin.Application, all verbs) {
 		HelpLong("The same verbs as those of the program muster-server, which is small enough for\nevery machine.")
 	servercmd.AddRun(c, all)
 	servercmd.AddDoctor(c, all)
+	servercmd.AddCertificate(c, all)
+	servercmd.AddCertmonger(c, all)
 }

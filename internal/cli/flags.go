@@ -85,6 +85,8 @@ var flagTexts = map[string]flagText{
 	"left":          {"N", "How many more nodes may enroll with the token."},
 	"max-failures":  {"N", "Stop when more than this many nodes have failed."},
 	"one-time":      {"", "Make a one-time token, with which a Puppet agent takes the name."},
+	"install":       {"", "Write the file with which certmonger knows muster, and exit."},
+	"revoke":        {"", "Also remove key and certificate, and revoke the certificate."},
 	"renewals":      {"", "Also stop the renewal of certificates."},
 	"source":        {"NAME", "Name of the list in the file. Entries of other lists stay."},
 	"timeout":       {"SPAN", "With --wait: how long to wait for each node, such as 90s or 5m."},
@@ -179,6 +181,10 @@ var flagTexts = map[string]flagText{
 	"replicas":        {"N", "How many brokers keep each record."},
 	"root-key":        {"FILE", "Private key of the present root certificate. If not given: root-key.pem beside it."},
 	"route":           {"HOST:PORT", "Address of another broker of the cluster. Repeatable."},
+	"socket": {
+		"PATH",
+		"Socket of the agent on this machine. If not given: below /run for the default --ssl-dir, else in it.",
+	},
 	"ssl-dir": {
 		"DIR",
 		"Directory for the key, the certificates and the other files of provisioning. Files of other programs stay.",

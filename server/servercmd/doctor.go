@@ -21,7 +21,7 @@ type doctorVerb struct {
 	out    io.Writer
 }
 
-const doctorHelp = `Checks identity, mode, token, facts, files, certificate and DNS, and connects
+const doctorHelp = `Checks identity, mode, token, facts, files, certificates and DNS, and connects
 to the brokers, with the certificate or else with the token. It does not enroll
 and leaves no files. Run it as the agent's user, also while the agent runs.
 Each check is a line: ok, warn or fail, what was checked, the result, and what
@@ -49,24 +49,26 @@ func (v *doctorVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.output.JSON() {
-		err = cli.WriteJSON(v.out, map[string][]server.Finding{"findings": findings})
-	} else {
-		err = printFindings(v.out, findings)
-	}
-	failed := 0
-	for _, f := range findings {
-		if f.Status == server.StatusFail {
-			failed++
-		}
-	}
-	if err == nil && failed > 0 {
+	err = writeFindings(v.out, &v.output, findings)
+	if failed := count(findings, server.StatusFail); err == nil && failed > 0 {
 		err = fmt.Errorf("%w: %d of %d checks failed", ErrUnhealthy, failed, len(findings))
 	}
 	return err
 }
 
-func printFindings(w io.Writer, findings []server.Finding) error {
+func count(findings []server.Finding, status server.Status) (n int) {
+	for _, f := range findings {
+		if f.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+func writeFindings(w io.Writer, o *cli.Output, findings []server.Finding) error {
+	if o.JSON() {
+		return cli.WriteJSON(w, map[string][]server.Finding{"findings": findings})
+	}
 	var b strings.Builder
 	for _, f := range findings {
 		fmt.Fprintf(&b, "%-4s  %-12s  %s", f.Status, f.What, cli.Printable(f.Detail))

@@ -1,9 +1,11 @@
-// Package servercmd has the verbs run, doctor and version of both `muster` and `muster-server`. It links neither OPA
-// nor nats-server; a test of cmd/muster-server checks this.
+// Package servercmd has the verbs of the agent, in both `muster` and `muster-server`. It links neither OPA nor
+// nats-server; a test of cmd/muster-server checks this.
 package servercmd
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -12,6 +14,8 @@ import (
 	"muster/internal/sdnotify"
 	"muster/internal/wire"
 	"muster/server"
+	"muster/server/certificates"
+	"muster/server/socket"
 )
 
 // Verbs maps full names to verbs, for the command to dispatch.
@@ -38,9 +42,8 @@ type files struct {
 }
 
 func (f *files) add(c *kingpin.CmdClause) {
-	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&f.cfg.ConfFile)
+	f.addPaths(c)
 	cli.Flag(c, "token-file").StringVar(&f.cfg.TokenFile)
-	cli.Flag(c, "ssl-dir").Default(server.DefaultSSLDir).StringVar(&f.cfg.SSLDir)
 	cli.Flag(c, "identity").StringVar(&f.cfg.Identity)
 	cli.Flag(c, "facts").StringVar(&f.cfg.FactsFile)
 	c.Validate(func(*kingpin.CmdClause) error {
@@ -52,6 +55,27 @@ func (f *files) add(c *kingpin.CmdClause) {
 		}
 		return nil
 	})
+}
+
+// addPaths adds the flags that lead to the agent and its files.
+func (f *files) addPaths(c *kingpin.CmdClause) {
+	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&f.cfg.ConfFile)
+	cli.Flag(c, "ssl-dir").Default(server.DefaultSSLDir).StringVar(&f.cfg.SSLDir)
+	cli.Flag(c, "socket").Envar("MUSTER_AGENT_SOCKET").StringVar(&f.cfg.Socket)
+	c.Action(func(*kingpin.ParseContext) error {
+		f.cfg.Socket = cmp.Or(f.cfg.Socket, server.DefaultSocket(f.cfg.SSLDir))
+		return nil
+	})
+}
+
+// ask asks the running agent.
+func (f *files) ask(ctx context.Context, order certificates.Order) (*server.Answer, error) {
+	var answer server.Answer
+	err := socket.Ask(ctx, f.cfg.Socket, order, &answer)
+	if errors.Is(err, socket.ErrNoAgent) {
+		err = fmt.Errorf("%w: start it (systemctl start muster-server), or name its socket with --socket", err)
+	}
+	return &answer, err
 }
 
 type runVerb struct {

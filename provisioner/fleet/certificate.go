@@ -77,17 +77,17 @@ func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Ce
 		approve := named("approve", "let it have these names, if its service needs them")
 		switch a := w.Answer; {
 		case a != nil && a.Verdict == orders.VerdictApprove:
-			e.add("certificate_approved", "%s was approved at %s by %s%s: the node gets it at its next request, until %s.",
-				asks, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
+			e.add("certificate_approved", "%s was approved at %s by %s%s: the node gets it at its next request, until "+
+				"%s.", asks, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
 		case a != nil:
-			e.add("certificate_rejected", "%s was rejected at %s by %s%s.", asks, stamp(a.At), a.By, because(a.Why)).Do =
-				[]Action{approve}
+			e.add("certificate_rejected", "%s was rejected at %s by %s%s.", asks, stamp(a.At), a.By,
+				because(a.Why)).Do = []Action{approve}
 		case w.Code == wire.CodeApprovalPending:
 			e.add(string(w.Code), "%s waits for an approval%s.", asks, because(w.Cause)).Do =
 				[]Action{approve, named("reject", "refuse these names")}
 		default:
-			e.add(string(w.Code), "%s was refused, last at %s: %s.", asks, stamp(w.Asked), withCause(w.Code, w.Cause)).Do =
-				x.certificateRemedies(e.Identity, w)
+			e.add(string(w.Code), "%s was refused, last at %s: %s.", asks, stamp(w.Asked),
+				withCause(w.Code, w.Cause)).Do = x.certificateRemedies(e.Identity, w)
 		}
 	}
 	if s := c.State; s != nil && (s.Stuck || s.Error != "") {
@@ -119,7 +119,7 @@ func (x *Inspector) certificateRemedies(id wire.Identity, w *services.Waiting) (
 	switch w.Code {
 	case wire.CodeDenied, wire.CodeNameTaken:
 		for _, name := range w.Names {
-			if orders.CheckCertificateName(name) != nil || name == string(id) || strings.HasSuffix(name, "."+string(id)) {
+			if orders.CheckCertificateName(name) != nil || strings.HasSuffix("."+name, "."+string(id)) {
 				continue
 			}
 			nodes := []wire.Pattern{wire.Pattern(id)} // an order replaces the name's entry

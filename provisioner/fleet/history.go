@@ -22,36 +22,37 @@ type Kind string
 
 // The kinds, each with the members of [HistoryItem] that it has.
 const (
-	Presented Kind = "presented"            // a token, from Source
-	Decided   Kind = "decided"              // by the policy: Reason, Policy, notes as Cause; By approved or granted, with Why
-	Issued    Kind = "issued"               // a certificate: Serial, Digest of the configuration
-	Renewed   Kind = "renewed"              // a certificate by renewal
-	Offered   Kind = "offered"              // another configuration for the same certificate
-	Applied   Kind = "applied"              // the node has confirmed certificate and configuration
-	Refused   Kind = "refused"              // Code, Cause, Remedy
-	Attempted Kind = "attempted"            // unauthenticated request refused
-	KeptOut   Kind = "kept_out"             // refused by the fleet with certificate Serial: Code, Cause, Remedy
-	Repeated  Kind = "repeated"             // a repeated request got the same certificate
-	Confirmed Kind = "confirmed"            // confirmed again
-	Approved  Kind = "approved"             // by an operator: Key
-	Rejected  Kind = "rejected"             // by an operator: Key
-	Forgotten Kind = "forgotten"            // by an operator: the verdict on Key was lifted
-	Granted   Kind = "granted"              // by an operator: the name may go to another key
-	Commanded Kind = "commanded"            // by an operator: Verb; with a Cause the node may not have received the command
-	Revoked   Kind = "revoked"              // by an operator
-	Retired   Kind = "retired"              // by an operator
-	Cloned    Kind = "cloned"               // two live machines use its key
-	Faulty    Kind = "fault"                // the node reports a Cause that keeps it from renewing; without one it has ended
-	RunBroken Kind = "run_failed"           // a run of the node's Puppet agent: Cause
-	RunWorks  Kind = "run_recovered"        // the first run after it that did not fail
-	Served    Kind = "certificate_issued"   // service certificate Name: Serial
-	Unserved  Kind = "certificate_failed"   // service certificate Name was refused: Code, Cause
-	Ended     Kind = "certificate_revoked"  // service certificate Name, or all of them
-	Named     Kind = "certificate_approved" // by an operator: a request for service certificate Name
-	Unnamed   Kind = "certificate_rejected" // by an operator: such a request
-	Connected Kind = "connected"            // the agent has started, with certificate Serial
-	Alive     Kind = "alive"                // newest report of the agent
-	Stopped   Kind = "stopped"              // the agent has ended
+	Presented Kind = "presented"     // a token, from Source
+	Decided   Kind = "decided"       // by the policy: Reason, Policy, notes as Cause; By approved or granted, with Why
+	Issued    Kind = "issued"        // a certificate: Serial, Digest of the configuration
+	Renewed   Kind = "renewed"       // a certificate by renewal
+	Offered   Kind = "offered"       // another configuration for the same certificate
+	Applied   Kind = "applied"       // the node has confirmed certificate and configuration
+	Refused   Kind = "refused"       // Code, Cause, Remedy
+	Attempted Kind = "attempted"     // unauthenticated request refused
+	KeptOut   Kind = "kept_out"      // refused by the fleet with certificate Serial: Code, Cause, Remedy
+	Repeated  Kind = "repeated"      // a repeated request got the same certificate
+	Confirmed Kind = "confirmed"     // confirmed again
+	Approved  Kind = "approved"      // by an operator: Key
+	Rejected  Kind = "rejected"      // by an operator: Key
+	Forgotten Kind = "forgotten"     // by an operator: the verdict on Key was lifted
+	Granted   Kind = "granted"       // by an operator: the name may go to another key
+	Commanded Kind = "commanded"     // by an operator: Verb; with a Cause the node may not have received the command
+	Revoked   Kind = "revoked"       // by an operator
+	Retired   Kind = "retired"       // by an operator
+	Cloned    Kind = "cloned"        // two live machines use its key
+	Faulty    Kind = "fault"         // the node reports a Cause that keeps it from renewing; without one it has ended
+	RunBroken Kind = "run_failed"    // a run of the node's Puppet agent: Cause
+	RunWorks  Kind = "run_recovered" // the first run after it that did not fail
+	Connected Kind = "connected"     // the agent has started, with certificate Serial
+	Alive     Kind = "alive"         // newest report of the agent
+	Stopped   Kind = "stopped"       // the agent has ended
+
+	Served   Kind = "certificate_issued"   // service certificate Name: Serial
+	Unserved Kind = "certificate_failed"   // service certificate Name was refused: Code, Cause
+	Ended    Kind = "certificate_revoked"  // service certificate Name, or all of them
+	Named    Kind = "certificate_approved" // by an operator: a request for service certificate Name
+	Unnamed  Kind = "certificate_rejected" // by an operator: such a request
 )
 
 // A HistoryItem is an item of a node's history, from a revision of the record or from an event. Members that do not

@@ -75,7 +75,8 @@ func certificateRoutes(s *Server) {
 		func(r *http.Request, q *NewName, c trust.Cause) (*orders.CertificateName, error) {
 			return names.Allow(r.Context(), q.NameOrder, c)
 		})
-	change(s, operator, "/v1/certificates/names/remove", func(r *http.Request, q *OldName, c trust.Cause) (*none, error) {
-		return &none{}, names.Disallow(r.Context(), q.Name, c)
-	})
+	change(s, operator, "/v1/certificates/names/remove",
+		func(r *http.Request, q *OldName, c trust.Cause) (*none, error) {
+			return &none{}, names.Disallow(r.Context(), q.Name, c)
+		})
 }

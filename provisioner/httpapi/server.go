@@ -297,8 +297,8 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), routes: make(map[string]access)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, routes := range []func(*Server){
-		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, certificateRoutes, settingRoutes,
-		componentRoutes,
+		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, certificateRoutes,
+		settingRoutes, componentRoutes,
 		statusRoutes, operatorRoutes, backupRoutes, inputsRoutes, policyRoutes, eventRoutes, webhookRoutes,
 		healthRoutes, downloadRoutes, openAPIRoute,
 	} {

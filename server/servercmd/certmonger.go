@@ -17,7 +17,6 @@ import (
 	"strings"
 
 	"muster/internal/cli"
-	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server"
 	"muster/server/certificates"
@@ -228,7 +227,7 @@ func (v *certmongerVerb) writeHelper() error {
 		return err
 	}
 	text := fmt.Sprintf("id=muster\nca_type=EXTERNAL\nca_is_default=0\nca_external_helper=%s certmonger --ssl-dir %s "+
-		"--socket %s\n", program, inputfile.ShellWord(v.cfg.SSLDir), inputfile.ShellWord(v.cfg.Socket))
+		"--socket %s\n", program, v.cfg.SSLDir, v.cfg.Socket)
 	if err := cli.WriteNew(at, []byte(text), 0o600, true); err != nil {
 		return fmt.Errorf("%w: is certmonger installed?", err)
 	}

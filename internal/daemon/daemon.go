@@ -476,9 +476,11 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, err
 	}
+	d.live.services.Store(services.New(services.Config{Provisioner: p, Store: s, Issuing: &s.Issuing}))
 	edge := natsapi.Config{
 		Conn:         requests,
 		Provisioner:  p,
+		Certificates: d.Services(),
 		Installation: s.Installation().ID,
 		Sign:         d.parts.replies.sign,
 		Opener:       d.parts.opener,
@@ -491,7 +493,6 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		edge.Fault = d.broker.ownFault
 	}
 	d.live.provisioner.Store(p)
-	d.live.services.Store(services.New(services.Config{Provisioner: p, Store: s}))
 	d.startChoria(p, requests)
 	orders := operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}
 	if g := d.live.choria.Load(); g != nil {

@@ -48,6 +48,7 @@ type Certificate struct {
 type Issued struct {
 	trust.RevokedCertificate
 	KeyHash   string    `json:"key_hash"`      // [ca.KeyHash]
+	Request   string    `json:"request"`       // digest of the key and of what was requested
 	DER       []byte    `json:"der,omitempty"` // nil in an [Index]
 	NotBefore time.Time `json:"not_before"`
 	IssuedAt  time.Time `json:"issued_at"`

@@ -1,10 +1,15 @@
 package services
 
 import (
+	"cmp"
 	"iter"
+	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/orders"
+	"muster/provisioner/trust"
 )
 
 // A State is the state of a service certificate for operators.
@@ -49,17 +54,178 @@ type Filter struct {
 	State    State
 	Stuck    bool
 	Waiting  bool          // for an approval
-	Expiring time.Duration // ends within, or has ended
+	Expiring time.Duration // ends within, or has ended within
+}
+
+func (f *Filter) selects(l *Listed, now time.Time) bool {
+	return (f.Node == "" || f.Node.Match(l.Node)) && (f.Name == "" || f.Name == l.Name) &&
+		(f.State == "" || f.State == l.State) && (!f.Stuck || l.Stuck) && (!f.Waiting || l.State == StateWaiting) &&
+		(f.Expiring == 0 || l.Serial != "" && l.State != StateRevoked && l.Expires.Sub(now).Abs() <= f.Expiring)
 }
 
 // An Index holds all entries in memory, without the certificates. It is safe for concurrent use.
-type Index struct{}
+type Index struct {
+	fresh   func() error
+	revoked func(serial string) *trust.Revocation
+	now     func() time.Time
+
+	mu      sync.RWMutex
+	nodes   map[wire.Identity]map[string]indexed  // guarded by mu
+	holders map[string]map[wire.Identity]struct{} // guarded by mu: nodes by a name that an entry of theirs has
+}
+
+// indexed is an entry that must not be changed.
+type indexed struct {
+	*Certificate
+	revision trust.Revision
+}
+
+// put keeps an entry unless it has a newer one.
+func (x *Index) put(c *Certificate, at trust.Revision) {
+	if c.Current != nil {
+		entry, current := *c, *c.Current
+		current.DER = nil
+		c, entry.Current = &entry, &current
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := x.nodes[c.Node]
+	if of == nil {
+		of = make(map[string]indexed)
+		x.nodes[c.Node] = of
+	}
+	before := of[c.Name]
+	if at <= before.revision {
+		return
+	}
+	of[c.Name] = indexed{c, at}
+	if before.Certificate != nil {
+		for _, name := range before.Names {
+			if !slices.ContainsFunc(values(of), func(e *Certificate) bool { return slices.Contains(e.Names, name) }) {
+				delete(x.holders[name], c.Node)
+			}
+		}
+	}
+	for _, name := range c.Names {
+		if x.holders[name] == nil {
+			x.holders[name] = make(map[wire.Identity]struct{})
+		}
+		x.holders[name][c.Node] = struct{}{}
+	}
+}
+
+func values(of map[string]indexed) []*Certificate {
+	all := make([]*Certificate, 0, len(of))
+	for _, e := range of {
+		all = append(all, e.Certificate)
+	}
+	return all
+}
+
+// of returns the entries of a node.
+func (x *Index) of(node wire.Identity) []*Certificate {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return values(x.nodes[node])
+}
+
+// holder returns another node that has a live certificate with the name, or "".
+func (x *Index) holder(name string, but wire.Identity) wire.Identity {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for node := range x.holders[name] {
+		if node != but && slices.ContainsFunc(values(x.nodes[node]), func(e *Certificate) bool {
+			return slices.Contains(e.Names, name) && x.live(e)
+		}) {
+			return node
+		}
+	}
+	return ""
+}
+
+// live reports whether the entry has a certificate that has not expired and is not revoked.
+func (x *Index) live(c *Certificate) bool {
+	return c.Current != nil && x.now().Before(c.Current.NotAfter) && x.revoked(c.Current.Serial) == nil
+}
+
+// forgetAfter is how long a request that was not granted is shown and counted after the node last asked.
+const forgetAfter = 24 * time.Hour
+
+// asks reports whether the last request was not granted, and is not forgotten.
+func (x *Index) asks(c *Certificate) bool {
+	return c.Waiting != nil && x.now().Sub(c.Waiting.Asked) < forgetAfter
+}
+
+func (x *Index) listed(c *Certificate) Listed {
+	l := Listed{Node: c.Node, Name: c.Name, State: StateNone, Source: c.Source, Profile: c.Profile,
+		Network: c.Network, Names: c.Names, Changed: c.UpdatedAt}
+	if i := c.Current; i != nil {
+		l.Serial, l.Expires, l.State = i.Serial, i.NotAfter, StateExpired
+		if by := x.revoked(i.Serial); by != nil {
+			l.State, l.Note = StateRevoked, by.Why
+		} else if x.live(c) {
+			l.State = StateCurrent
+		}
+	}
+	if s := c.State; s != nil {
+		l.OwnWord, l.Stuck, l.Note = s.State, s.Stuck, cmp.Or(s.Error, l.Note)
+	}
+	if w := c.Waiting; x.asks(c) {
+		l.State, l.Code, l.Request, l.Note = StateRefused, w.Code, w.ID, cmp.Or(w.Cause, string(w.Code))
+		if w.Code == wire.CodeApprovalPending {
+			l.State = StateWaiting
+			if w.Answer != nil && w.Answer.Verdict == orders.VerdictApprove {
+				l.Note = "approved by " + w.Answer.By + ", the node has not asked since"
+			}
+		}
+		if c.Current == nil {
+			l.Names = w.Names
+		}
+	}
+	return l
+}
 
 // Fresh returns nil while the index has every entry older than [trust.MaxAge]; lists made then are complete.
-func (x *Index) Fresh() error { return errUnfinished }
+func (x *Index) Fresh() error { return x.fresh() }
 
-// List returns the entries that the filter selects, in any order.
-func (x *Index) List(Filter) iter.Seq[Listed] { return func(func(Listed) bool) {} }
+// each calls do for every entry, which may not write meanwhile.
+func (x *Index) each(do func(*Certificate)) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, of := range x.nodes {
+		for _, c := range of {
+			do(c.Certificate)
+		}
+	}
+}
+
+// List returns the entries that the filter selects, in any order. The filter's caller may write orders meanwhile.
+func (x *Index) List(f Filter) iter.Seq[Listed] {
+	return func(yield func(Listed) bool) {
+		var all []*Certificate
+		x.mu.RLock()
+		for node, of := range x.nodes {
+			if f.Node == "" || f.Node.Match(node) {
+				all = append(all, values(of)...)
+			}
+		}
+		x.mu.RUnlock()
+		now := x.now()
+		for _, c := range all {
+			if l := x.listed(c); f.selects(&l, now) && !yield(l) {
+				return
+			}
+		}
+	}
+}
 
 // Get returns one entry, without the certificate itself, and false if there is none.
-func (x *Index) Get(wire.Identity, string) (Listed, *Certificate, bool) { return Listed{}, nil, false }
+func (x *Index) Get(node wire.Identity, name string) (Listed, *Certificate, bool) {
+	x.mu.RLock()
+	e := x.nodes[node][name]
+	x.mu.RUnlock()
+	if e.Certificate == nil {
+		return Listed{}, nil, false
+	}
+	return x.listed(e.Certificate), e.Certificate, true
+}

@@ -2,9 +2,13 @@ package services
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/events"
+	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 )
 
@@ -14,17 +18,66 @@ const ApprovalTTL = 24 * time.Hour
 // Approve lets a waiting request have its certificate. id is [Waiting.ID] as the operator saw it, or "" for the present
 // one. Renewals with the same names need no other approval. The error is [ErrNone], or [trust.ErrState] if the request
 // does not wait for an approval or is another one.
-func (s *Service) Approve(context.Context, wire.Identity, string, string, trust.Cause) error {
-	return errUnfinished
+func (s *Service) Approve(ctx context.Context, node wire.Identity, name, id string, c trust.Cause) error {
+	return s.answer(ctx, node, name, id, orders.VerdictApprove, c)
 }
 
-// Reject refuses a request for good; its arguments and errors are those of [Service.Approve].
-func (s *Service) Reject(context.Context, wire.Identity, string, string, trust.Cause) error {
-	return errUnfinished
+// Reject refuses a request until it is approved; its arguments and errors are those of [Service.Approve].
+func (s *Service) Reject(ctx context.Context, node wire.Identity, name, id string, c trust.Cause) error {
+	return s.answer(ctx, node, name, id, orders.VerdictReject, c)
+}
+
+func (s *Service) answer(
+	ctx context.Context, node wire.Identity, name, id string, v orders.Verdict, c trust.Cause,
+) error {
+	if err := c.Check(); err != nil {
+		return &provisioner.OrderError{Err: err}
+	}
+	e := events.Event{Type: events.CertificateApproved, Node: string(node), Name: name, By: c.By, Why: c.Why}
+	if v == orders.VerdictReject {
+		e.Type = events.CertificateRejected
+	}
+	err := s.change(ctx, node, name, func(next *Certificate) error {
+		w := next.Waiting
+		switch {
+		case !s.index.asks(next) || w.Code != wire.CodeApprovalPending && w.Code != wire.CodeRejected:
+			return fmt.Errorf("%w: it does not wait for an approval", trust.ErrState)
+		case id != "" && id != w.ID:
+			return fmt.Errorf("%w: the node asks for other names or with another key since it was shown",
+				trust.ErrState)
+		}
+		answered := *w
+		answered.Answer = &Answer{Verdict: v, At: s.now(), Cause: c}
+		if v == orders.VerdictApprove {
+			answered.Answer.ExpiresAt = answered.Answer.At.Add(ApprovalTTL)
+		}
+		next.Waiting, e.Key = &answered, w.KeyHash
+		return nil
+	})
+	if err == nil {
+		s.report(ctx, "request for a service certificate answered", e)
+	}
+	return err
 }
 
 // Revoke puts all unexpired certificates of an entry on the CRL. The node may ask for another one with a new key. The
 // error is [ErrNone], or [trust.ErrUnacknowledged].
-func (s *Service) Revoke(context.Context, wire.Identity, string, trust.Cause) error {
-	return errUnfinished
+func (s *Service) Revoke(ctx context.Context, node wire.Identity, name string, c trust.Cause) error {
+	if err := c.Check(); err != nil {
+		return &provisioner.OrderError{Err: err}
+	}
+	e, _, err := s.cfg.Store.Certificate(ctx, node, name)
+	if err == nil && e == nil {
+		err = ErrNone
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.revoke(ctx, node, name, []*Certificate{e}, c); err != nil {
+		return err
+	}
+	return s.change(ctx, node, name, func(c *Certificate) error {
+		c.Waiting, c.State, c.Approval = nil, nil, nil
+		return nil
+	})
 }

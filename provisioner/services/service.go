@@ -4,11 +4,18 @@ package services
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/limit"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 )
 
@@ -32,37 +39,160 @@ type Store interface {
 type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Store       Store                    // required
+
+	// Issuing counts requests in progress that will probably write, for the store. Optional.
+	Issuing *atomic.Int64
 }
 
 // A Service issues service certificates. It is safe for concurrent use.
 type Service struct {
-	cfg    Config
-	p      *provisioner.Provisioner
-	own    provisioner.Config
-	emit   func(events.Event)
-	alarms *events.Alarms
-	log    *slog.Logger
-	index  *Index
+	cfg   Config
+	p     *provisioner.Provisioner
+	own   provisioner.Config
+	logs  *orders.Logs
+	index *Index
+
+	issues, reports, givenUp, refusals *limit.Keyed[wire.Identity]
+
+	wake chan struct{} // capacity 1
+	mu   sync.Mutex
+	due  map[wire.Identity]struct{} // guarded by mu: nodes to sweep
 }
+
+// Limits of one node. A request that gets the same certificate again is free.
+var (
+	issueRate  = limit.Rate{Burst: 2 * wire.MaxCertificates, PerSecond: 1}
+	reportRate = limit.Rate{Burst: 8 * wire.MaxCertificates, PerSecond: 1}
+
+	// Revocations are kept for good.
+	giveUpRate = limit.Rate{Burst: wire.MaxCertificates, PerSecond: 1.0 / 300}
+
+	refusalRate = limit.Rate{Burst: 20, PerSecond: 1.0 / 30} // of events
+)
 
 // New returns a Service. It starts nothing.
 func New(cfg Config) *Service {
 	own := cfg.Provisioner.Config()
-	return &Service{cfg: cfg, p: cfg.Provisioner, own: own, emit: own.Emit, alarms: own.Alarms, log: own.Log,
-		index: &Index{}}
+	if cfg.Issuing == nil {
+		cfg.Issuing = new(atomic.Int64)
+	}
+	keyed := func(r limit.Rate) *limit.Keyed[wire.Identity] {
+		r.Now = own.Now
+		return limit.NewKeyed[wire.Identity](r)
+	}
+	s := &Service{
+		cfg:  cfg,
+		p:    cfg.Provisioner,
+		own:  own,
+		logs: own.Store.Logs(),
+		index: &Index{
+			fresh:   cfg.Store.CertificatesFresh,
+			revoked: cfg.Provisioner.Revocations().Serial,
+			now:     own.Now,
+			nodes:   make(map[wire.Identity]map[string]indexed),
+			holders: make(map[string]map[wire.Identity]struct{}),
+		},
+		issues:   keyed(issueRate),
+		reports:  keyed(reportRate),
+		givenUp:  keyed(giveUpRate),
+		refusals: keyed(refusalRate),
+		wake:     make(chan struct{}, 1),
+		due:      make(map[wire.Identity]struct{}),
+	}
+	s.logs.Revocations.Watch(func(_ string, e trust.Entry[*trust.Revocation]) {
+		if e.Value != nil && e.Value.Node != "" && e.Value.Kind != trust.RevokedService {
+			s.sweepSoon(e.Value.Node)
+		}
+	})
+	return s
 }
-
-var errUnfinished = errors.New("service certificates are not built in yet")
-
-// Handle answers a request of a node. The error is a *[provisioner.Refusal].
-func (s *Service) Handle(
-	_ context.Context, r *wire.CertificateRequest, _ provisioner.Source,
-) (*wire.ServiceCertificate, error) {
-	return nil, &provisioner.Refusal{Node: r.Identity, Code: wire.CodeUnavailable, Err: errUnfinished}
-}
-
-// Run keeps the index up to date until ctx is done, and returns nil then.
-func (s *Service) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // Index returns the entries in memory.
 func (s *Service) Index() *Index { return s.index }
+
+const alarmEvery = 2 * time.Second
+
+// Run keeps the index, the revocations and the alarms up to date until ctx is done, and returns nil then.
+func (s *Service) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return s.cfg.Store.FollowCertificates(ctx, s.index.put) })
+	g.Go(func() error { s.sweepAll(ctx); return nil })
+	g.Go(func() error { return span.Every(ctx, sweepEvery, s.sweepEveryone) })
+	g.Go(func() error { return span.Every(ctx, alarmEvery, s.alarm) })
+	return g.Wait()
+}
+
+func (s *Service) now() time.Time { return s.own.Now().UTC().Truncate(time.Second) }
+
+func (s *Service) report(ctx context.Context, msg string, e events.Event, attrs ...any) {
+	e.Time = s.own.Now().UTC().Truncate(time.Millisecond)
+	s.own.Emit(e)
+	attrs = append(attrs, "node", e.Node, "name", e.Name)
+	if e.By != "" {
+		attrs = append(attrs, "by", e.By, "why", e.Why)
+	}
+	s.own.Log.InfoContext(ctx, msg, attrs...) //nolint:sloglint // callers have literals
+}
+
+func refuse(node wire.Identity, code wire.Code, err error) *provisioner.Refusal {
+	return &provisioner.Refusal{Node: string(node), Code: code, Err: err}
+}
+
+// maxRounds bounds conflicts with other processes in a row.
+const maxRounds = 8
+
+// errAgain means that another write came first: read and decide again.
+var errAgain = errors.New("the entry was changed meanwhile")
+
+const (
+	putBackoff    = 50 * time.Millisecond
+	putBackoffMax = 2 * time.Second
+)
+
+// put writes c if its newest revision is still the given one, and returns once c is on disk. If the outcome is unknown,
+// it looks for c and else writes the same bytes again: one of two writes is a conflict. The error is errAgain if another
+// write came first.
+func (s *Service) put(ctx context.Context, c *Certificate, after trust.Revision) error {
+	for wait := putBackoff; ; wait = min(2*wait, putBackoffMax) {
+		_, err := s.cfg.Store.PutCertificate(ctx, c, after)
+		if err == nil {
+			return nil
+		}
+		newest, at, rerr := s.cfg.Store.Certificate(ctx, c.Node, c.Name)
+		switch {
+		case rerr == nil && newest != nil && newest.Attempt == c.Attempt:
+			s.index.put(newest, at)
+			return nil
+		case errors.Is(err, trust.ErrConflict), rerr == nil && at != after:
+			return errAgain
+		case errors.Is(err, trust.ErrStoreFull):
+			return err
+		}
+		s.own.Log.WarnContext(ctx, "service certificate not acknowledged", "node", c.Node, "name", c.Name, "err", err)
+		if !span.Sleep(ctx, wait) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// change writes what edit makes of an entry, again after a conflict. The error is [ErrNone] without an entry.
+func (s *Service) change(ctx context.Context, node wire.Identity, name string, edit func(*Certificate) error) error {
+	for range maxRounds {
+		before, at, err := s.cfg.Store.Certificate(ctx, node, name)
+		if err == nil && before == nil {
+			err = ErrNone
+		}
+		if err != nil {
+			return err
+		}
+		next := *before
+		if err := edit(&next); err != nil {
+			return err
+		}
+		next.Attempt, next.UpdatedAt = wire.NewID(), s.now()
+		if err := s.put(ctx, &next, at); !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	return errAgain
+}

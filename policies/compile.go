@@ -108,15 +108,15 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	return p, nil
 }
 
-// withService adds the built-in rules about service certificates to a policy that has none.
+// withService adds the built-in rules about service certificates, and their data, to a policy that has none.
 func withService(root map[string]any, tests, modules map[string]*ast.Module) {
+	if _, given := root["certificate_names"]; !given {
+		root["certificate_names"] = map[string]any{}
+	}
 	for _, m := range modules {
 		if m.Package.Path.String() == servicePath {
 			return
 		}
-	}
-	if _, given := root["certificate_names"]; !given {
-		root["certificate_names"] = map[string]any{}
 	}
 	const path = "builtin/certificate.rego"
 	m := ast.MustParseModuleWithOpts(serviceRego, ast.ParserOptions{Capabilities: capabilities()})

@@ -314,7 +314,9 @@ func newSigners(t testing.TB, f *testbed.Fleet) signers {
 	}
 	provisioner := ca.Request{Role: wire.RoleProvisioner, Name: "prov1"}
 	all := signers{
-		"a node":      certified(t, ours, ca.Request{Role: wire.RoleNode, Name: "web99.example.net"}),
+		"a node": certified(t, ours, ca.Request{Role: wire.RoleNode, Name: "web99.example.net"}),
+		"a service": certified(t, ours, ca.Request{Role: wire.RoleService, Name: "web99.example.net/https", ServerAuth: true,
+			ClientAuth: true, DNSNames: []string{"web99.example.net"}}),
 		"an operator": certified(t, ours, ca.Request{Role: wire.RoleOperator, Name: "mallory"}),
 		"a broker": certified(t, ours, ca.Request{Role: wire.RoleBroker, Name: "broker9",
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}),
@@ -372,6 +374,7 @@ var forgeries = []forgery{
 	}},
 	{name: "the signature of an older reply", reply: func(r, older *wire.Reply) { r.Signature = older.Signature }},
 	{name: "signed by a node", reply: evilSetting, by: "a node"},
+	{name: "signed by a service", reply: evilSetting, by: "a service"},
 	{name: "signed by a broker", reply: evilSetting, by: "a broker"},
 	{name: "signed by an operator", reply: evilSetting, by: "an operator"},
 	{name: "signed by an expired provisioner", reply: evilSetting, by: "an expired provisioner"},

@@ -148,6 +148,7 @@ func TestAuthorizeDenies(t *testing.T) {
 		"nkey that is a name":           {broker.Presented{Name: name, Token: goodToken, Nkey: "web1.example.net"}, wire.CodeBadRequest, broker.ErrNkey},
 		"broker's certificate":          {broker.Presented{Name: name, Certificates: cert(wire.RoleBroker, "b1")}, wire.CodeDenied, broker.ErrCertificate},
 		"operator's certificate":        {broker.Presented{Name: name, Certificates: cert(wire.RoleOperator, "alice")}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate of a service":      {broker.Presented{Name: name, Certificates: cert(wire.RoleService, "web1.example.net/https")}, wire.CodeDenied, wire.ErrRole},
 		"certificate of no known role":  {broker.Presented{Name: name, Certificates: cert("root", "x")}, wire.CodeDenied, wire.ErrRole},
 		"certificate of no node's name": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "Web1")}, wire.CodeIdentityInvalid, wire.ErrIdentity},
 		"certificate with a wildcard":   {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "*")}, wire.CodeIdentityInvalid, wire.ErrIdentity},

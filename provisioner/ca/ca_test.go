@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -117,6 +118,11 @@ func requests() map[string]ca.Request {
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}},
 		"provisioner": {Role: wire.RoleProvisioner, Name: "prov1.example.net"},
 		"operator":    {Role: wire.RoleOperator, Name: "alice"},
+		"service": {Role: wire.RoleService, Name: "web1.example.net/haproxy", ServerAuth: true,
+			DNSNames: []string{"www.example.net"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)},
+			URIs: []string{"https://www.example.net/", "spiffe://other.test/node/web1.example.net"}},
+		"client-service": {Role: wire.RoleService, Name: longName + "/" + strings.Repeat("x", 64), ServerAuth: true,
+			ClientAuth: true, DNSNames: []string{longName}},
 	}
 }
 

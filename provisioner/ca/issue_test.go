@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/elliptic"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -29,43 +30,64 @@ func TestIssueRefuses(t *testing.T) {
 		edit func(*ca.Request)
 		want error // nil means issued
 	}{
-		"node":                     {"node", nil, nil},
-		"shortest lifetime":        {"node", func(r *ca.Request) { r.TTL = time.Minute }, nil},
-		"longest lifetime":         {"node", func(r *ca.Request) { r.TTL = 48 * time.Hour }, nil},
-		"lifetime too short":       {"node", func(r *ca.Request) { r.TTL = time.Minute - 1 }, ca.ErrRequest},
-		"lifetime too long":        {"node", func(r *ca.Request) { r.TTL = 48*time.Hour + 1 }, ca.ErrRequest},
-		"negative lifetime":        {"node", func(r *ca.Request) { r.TTL = -time.Hour }, ca.ErrRequest},
-		"no role":                  {"node", func(r *ca.Request) { r.Role = "" }, ca.ErrRequest},
-		"unknown role":             {"node", func(r *ca.Request) { r.Role = "admin" }, ca.ErrRequest},
-		"no name":                  {"node", func(r *ca.Request) { r.Name = "" }, ca.ErrRequest},
-		"identity in capitals":     {"node", func(r *ca.Request) { r.Name = "Web1.example.net" }, ca.ErrRequest},
-		"identity with a wildcard": {"node", func(r *ca.Request) { r.Name = "*.example.net" }, ca.ErrRequest},
-		"identity with a NUL":      {"node", func(r *ca.Request) { r.Name = "web1\x00.example.net" }, ca.ErrRequest},
-		"identity with a path":     {"node", func(r *ca.Request) { r.Name = "web1/../../operator/alice" }, ca.ErrRequest},
-		"wildcard":                 {"node", func(r *ca.Request) { r.DNSNames = []string{"*.example.net"} }, ca.ErrRequest},
-		"address as DNS name":      {"node", func(r *ca.Request) { r.DNSNames = []string{"192.0.2.1"} }, ca.ErrRequest},
-		"empty DNS name":           {"node", func(r *ca.Request) { r.DNSNames = []string{""} }, ca.ErrRequest},
-		"trailing dot":             {"node", func(r *ca.Request) { r.DNSNames = []string{"www.example.net."} }, ca.ErrRequest},
-		"node with an address":     {"node", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, nil},
-		"too many names":           {"node", func(r *ca.Request) { r.DNSNames = many }, ca.ErrRequest},
-		"as many names as allowed": {"node", func(r *ca.Request) { r.DNSNames = many[:32] }, nil},
-		"no key":                   {"node", func(r *ca.Request) { r.PublicKey = nil }, ca.ErrKey},
-		"private key":              {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P256()) }, ca.ErrKey},
-		"P-224":                    {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P224()).Public() }, ca.ErrKey},
-		"RSA-1024":                 {"node", func(r *ca.Request) { r.PublicKey = testRSA(t, 1024).Public() }, ca.ErrKey},
-		"broker without names":     {"broker", func(r *ca.Request) { r.DNSNames, r.IPAddresses = nil, nil }, ca.ErrRequest},
-		"broker by address only":   {"broker", func(r *ca.Request) { r.DNSNames = nil }, nil},
-		"broker of any address":    {"broker", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4zero} }, ca.ErrRequest},
-		"broker of no address":     {"broker", func(r *ca.Request) { r.IPAddresses = []net.IP{{1, 2, 3}} }, ca.ErrRequest},
-		"operator as server":       {"operator", func(r *ca.Request) { r.ServerAuth = true }, ca.ErrRequest},
-		"operator with DNS name":   {"operator", func(r *ca.Request) { r.DNSNames = []string{"a.example.net"} }, ca.ErrRequest},
-		"operator with a path":     {"operator", func(r *ca.Request) { r.Name = "a/b" }, ca.ErrRequest},
-		"operator in capitals":     {"operator", func(r *ca.Request) { r.Name = "Alice" }, ca.ErrRequest},
-		"operator of dots":         {"operator", func(r *ca.Request) { r.Name = ".." }, ca.ErrRequest},
-		"operator, 64 bytes":       {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 64) }, nil},
-		"operator, 65 bytes":       {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 65) }, ca.ErrRequest},
-		"operator with address":    {"operator", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, ca.ErrRequest},
-		"provisioner by address":   {"provisioner", func(r *ca.Request) { r.IPAddresses, r.ServerAuth = []net.IP{net.IPv4(192, 0, 2, 1)}, true }, nil},
+		"node":                          {"node", nil, nil},
+		"shortest lifetime":             {"node", func(r *ca.Request) { r.TTL = time.Minute }, nil},
+		"longest lifetime":              {"node", func(r *ca.Request) { r.TTL = 48 * time.Hour }, nil},
+		"lifetime too short":            {"node", func(r *ca.Request) { r.TTL = time.Minute - 1 }, ca.ErrRequest},
+		"lifetime too long":             {"node", func(r *ca.Request) { r.TTL = 48*time.Hour + 1 }, ca.ErrRequest},
+		"negative lifetime":             {"node", func(r *ca.Request) { r.TTL = -time.Hour }, ca.ErrRequest},
+		"no role":                       {"node", func(r *ca.Request) { r.Role = "" }, ca.ErrRequest},
+		"unknown role":                  {"node", func(r *ca.Request) { r.Role = "admin" }, ca.ErrRequest},
+		"no name":                       {"node", func(r *ca.Request) { r.Name = "" }, ca.ErrRequest},
+		"identity in capitals":          {"node", func(r *ca.Request) { r.Name = "Web1.example.net" }, ca.ErrRequest},
+		"identity with a wildcard":      {"node", func(r *ca.Request) { r.Name = "*.example.net" }, ca.ErrRequest},
+		"identity with a NUL":           {"node", func(r *ca.Request) { r.Name = "web1\x00.example.net" }, ca.ErrRequest},
+		"identity with a path":          {"node", func(r *ca.Request) { r.Name = "web1/../../operator/alice" }, ca.ErrRequest},
+		"wildcard":                      {"node", func(r *ca.Request) { r.DNSNames = []string{"*.example.net"} }, ca.ErrRequest},
+		"address as DNS name":           {"node", func(r *ca.Request) { r.DNSNames = []string{"192.0.2.1"} }, ca.ErrRequest},
+		"empty DNS name":                {"node", func(r *ca.Request) { r.DNSNames = []string{""} }, ca.ErrRequest},
+		"trailing dot":                  {"node", func(r *ca.Request) { r.DNSNames = []string{"www.example.net."} }, ca.ErrRequest},
+		"node with an address":          {"node", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, nil},
+		"too many names":                {"node", func(r *ca.Request) { r.DNSNames = many }, ca.ErrRequest},
+		"as many names as allowed":      {"node", func(r *ca.Request) { r.DNSNames = many[:32] }, nil},
+		"no key":                        {"node", func(r *ca.Request) { r.PublicKey = nil }, ca.ErrKey},
+		"private key":                   {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P256()) }, ca.ErrKey},
+		"P-224":                         {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P224()).Public() }, ca.ErrKey},
+		"RSA-1024":                      {"node", func(r *ca.Request) { r.PublicKey = testRSA(t, 1024).Public() }, ca.ErrKey},
+		"broker without names":          {"broker", func(r *ca.Request) { r.DNSNames, r.IPAddresses = nil, nil }, ca.ErrRequest},
+		"broker by address only":        {"broker", func(r *ca.Request) { r.DNSNames = nil }, nil},
+		"broker of any address":         {"broker", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4zero} }, ca.ErrRequest},
+		"broker of no address":          {"broker", func(r *ca.Request) { r.IPAddresses = []net.IP{{1, 2, 3}} }, ca.ErrRequest},
+		"operator as server":            {"operator", func(r *ca.Request) { r.ServerAuth = true }, ca.ErrRequest},
+		"operator with DNS name":        {"operator", func(r *ca.Request) { r.DNSNames = []string{"a.example.net"} }, ca.ErrRequest},
+		"operator with a path":          {"operator", func(r *ca.Request) { r.Name = "a/b" }, ca.ErrRequest},
+		"operator in capitals":          {"operator", func(r *ca.Request) { r.Name = "Alice" }, ca.ErrRequest},
+		"operator of dots":              {"operator", func(r *ca.Request) { r.Name = ".." }, ca.ErrRequest},
+		"operator, 64 bytes":            {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 64) }, nil},
+		"operator, 65 bytes":            {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 65) }, ca.ErrRequest},
+		"operator with address":         {"operator", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, ca.ErrRequest},
+		"service":                       {"service", nil, nil},
+		"service for a client":          {"service", func(r *ca.Request) { r.ServerAuth, r.ClientAuth = false, true }, nil},
+		"service by URI only":           {"service", func(r *ca.Request) { r.DNSNames, r.IPAddresses = nil, nil }, nil},
+		"service for nobody":            {"service", func(r *ca.Request) { r.ServerAuth = false }, ca.ErrRequest},
+		"service without names":         {"service", func(r *ca.Request) { r.DNSNames, r.IPAddresses, r.URIs = nil, nil, nil }, ca.ErrRequest},
+		"service of no node":            {"service", func(r *ca.Request) { r.Name = "haproxy" }, ca.ErrRequest},
+		"service of an odd node":        {"service", func(r *ca.Request) { r.Name = "*.example.net/haproxy" }, ca.ErrRequest},
+		"service without a name":        {"service", func(r *ca.Request) { r.Name = "web1.example.net/" }, ca.ErrRequest},
+		"service of two names":          {"service", func(r *ca.Request) { r.Name = "web1.example.net/a/b" }, ca.ErrRequest},
+		"service that goes up":          {"service", func(r *ca.Request) { r.Name = "web1.example.net/.." }, ca.ErrRequest},
+		"service with a wildcard":       {"service", func(r *ca.Request) { r.DNSNames = []string{"*.example.net"} }, ca.ErrRequest},
+		"service by a broken URI":       {"service", func(r *ca.Request) { r.URIs = []string{"www.example.net"} }, ca.ErrRequest},
+		"service like a node":           {"service", func(r *ca.Request) { r.URIs = []string{"spiffe://" + trustDomain + "/node/web1.example.net"} }, ca.ErrRequest},
+		"service in another case":       {"service", func(r *ca.Request) { r.URIs = []string{"spiffe://" + strings.ToUpper(trustDomain) + "/node/a"} }, ca.ErrRequest},
+		"service with a port":           {"service", func(r *ca.Request) { r.URIs = []string{"spiffe://" + trustDomain + ":1/node/a"} }, ca.ErrRequest},
+		"service with a dot":            {"service", func(r *ca.Request) { r.URIs = []string{"spiffe://" + trustDomain + "./node/a"} }, ca.ErrRequest},
+		"service beyond our length":     {"service", func(r *ca.Request) { r.TTL = 48*time.Hour + 1 }, ca.ErrRequest},
+		"service with extensions":       {"service", func(r *ca.Request) { r.Extensions = map[string]string{"pp_role": "web"} }, ca.ErrRequest},
+		"service, many names":           {"service", func(r *ca.Request) { r.DNSNames = many[:30] }, ca.ErrRequest},
+		"node with a URI":               {"node", func(r *ca.Request) { r.URIs = []string{"https://www.example.net/"} }, ca.ErrRequest},
+		"node that asks to be a client": {"node", func(r *ca.Request) { r.ClientAuth = true }, ca.ErrRequest},
+		"provisioner by address":        {"provisioner", func(r *ca.Request) { r.IPAddresses, r.ServerAuth = []net.IP{net.IPv4(192, 0, 2, 1)}, true }, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -202,4 +224,24 @@ func TestIssueConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestServiceCertificatesAreShort: they have no subject, and at most 30 days.
+func TestServiceCertificatesAreShort(t *testing.T) {
+	t.Parallel()
+	a := authority(t, nil)
+	r := requests()["service"]
+	r.PublicKey = testRSA(t, 2048).Public()
+	_, c := issue(t, a, r)
+	if life := c.NotAfter.Sub(noon.Truncate(time.Second)); life != ca.ServiceMaxTTL || c.Subject.String() != "" ||
+		c.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment {
+		t.Errorf("life %v, subject %q, usage %b", life, c.Subject, c.KeyUsage)
+	}
+	r.TTL = ca.ServiceMaxTTL + time.Second
+	if _, err := a.Issue(r); !errors.Is(err, ca.ErrRequest) {
+		t.Errorf("a longer one: %v", err)
+	}
+	if err := ca.CheckRequest(r, ca.DefaultMaxTTL); !errors.Is(err, ca.ErrRequest) {
+		t.Errorf("CheckRequest of a longer one: %v", err)
+	}
 }

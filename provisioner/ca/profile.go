@@ -36,7 +36,7 @@ type profile struct {
 	serverAuth bool // always a TLS server
 	mayServe   bool // a TLS server on request
 
-	service    bool // no subject, clientAuth and URIs on request, a shorter life
+	service bool // no subject, clientAuth and URIs on request, a shorter life
 }
 
 // ServiceMaxTTL is the longest life of service certificates, and their default.

@@ -84,7 +84,7 @@ func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.T
 		between.AddCert(c)
 	}
 	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})
 	return err
 }
 

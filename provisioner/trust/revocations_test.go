@@ -257,3 +257,59 @@ func TestOrderIsAnsweredAfterTheJournal(t *testing.T) {
 		t.Errorf("the journal has %v, %v", journal.ids(), err)
 	}
 }
+
+// TestServiceCertificatesAreRevokedAlone revokes some besides entries about their node, in any order and again from a
+// journal. The node's name and keys go on.
+func TestServiceCertificatesAreRevokedAlone(t *testing.T) {
+	t.Parallel()
+	one, more := nodeEntry("c", trust.RevokedService, "7", ""), nodeEntry("d", trust.RevokedService, "8", "")
+	one.Name = "https"
+	handover := nodeEntry("h", trust.HandedOver, "1", "k1")
+	handover.To = "k2"
+	log, journal := &memoryLog[*trust.Revocation]{}, &memoryJournal{}
+	var heard []string
+	r := trust.NewRevocations(trust.RevocationsConfig{Log: log, Journal: journal,
+		Applied: func(e *trust.Revocation) { heard = append(heard, e.ID) }})
+	for _, e := range []*trust.Revocation{one, handover, more} {
+		at := trust.Revision(0)
+		if e == handover {
+			_, at = r.About(web1)
+		}
+		if err := r.Put(t.Context(), e, at); err != nil {
+			t.Fatalf("%s: %v", e.ID, err)
+		}
+	}
+	if e, at := r.About(web1); e != nil || at != 2 || r.Outstanding(web1, "") != nil || r.Key("k1") != nil {
+		t.Errorf("about the node: %+v at %d", e, at)
+	}
+	for serial, by := range map[string]string{"7": "c", "8": "d", "1": "h"} {
+		if e := r.Serial(serial); e == nil || e.ID != by {
+			t.Errorf("certificate %s is revoked by %+v, want %s", serial, e, by)
+		}
+	}
+	if !slices.Equal(heard, []string{"c", "h", "d"}) || !strings.Contains(r.Serial("7").Err().Error(),
+		"a service certificate of web1.example.net: https: revoked by") {
+		t.Errorf("heard of %q, %v", heard, r.Serial("7").Err())
+	}
+	retire := nodeEntry("t", trust.RetiredNode, "3", "")
+	_, at := r.About(web1)
+	if err := r.Put(t.Context(), retire, at); err != nil || r.Serial("7") == nil {
+		t.Errorf("retired: %v, certificate revoked by %v", err, r.Serial("7"))
+	}
+	again := &memoryLog[*trust.Revocation]{}
+	restored := trust.NewRevocations(trust.RevocationsConfig{Log: again, Journal: journal})
+	if err := restored.Restore(t.Context()); err != nil || again.last != 4 || restored.Serial("8") == nil {
+		t.Errorf("restored: %v, %d entries", err, again.last)
+	}
+	for name, edit := range map[string]func(*trust.Revocation){
+		"no certificates": func(e *trust.Revocation) { e.Certificates = nil },
+		"a key":           func(e *trust.Revocation) { e.Keys = []string{"k1"} },
+		"no node":         func(e *trust.Revocation) { e.Node = "" },
+	} {
+		bad := nodeEntry("x", trust.RevokedService, "9", "")
+		edit(bad)
+		if err := r.Put(t.Context(), bad, 0); err == nil {
+			t.Errorf("%s: put", name)
+		}
+	}
+}

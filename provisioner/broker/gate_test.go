@@ -78,7 +78,7 @@ func TestAuthorizeAdmits(t *testing.T) {
 	}
 	fleet := broker.Admission{
 		Account: broker.AccountFleet, User: "web1.example.net",
-		Publish: []string{"muster.v1.registration.web1_example_net", "muster.v1.applied", "muster.v1.renew",
+		Publish: []string{"muster.v1.registration.web1_example_net", "muster.v1.applied", "muster.v1.renew", "muster.v1.certificate",
 			"muster.v1.event.web1_example_net.startup",
 			"muster.v1.event.web1_example_net.alive", "muster.v1.event.web1_example_net.provisioned", "muster.v1.event.web1_example_net.shutdown"},
 		Subscribe: []string{"muster.v1.command.web1_example_net", "_INBOX." + name + ".>"},

@@ -9,14 +9,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/files"
 )
 
-// Config configures [New].
+// Config configures [New]; [Statuses] needs the paths alone.
 type Config struct {
 	Specifications string // directory of NAME.yaml: /etc/muster/certificates.d
 	Actions        string // directory of NAME.yaml: /etc/muster/actions.d
@@ -27,17 +33,17 @@ type Config struct {
 	// directory of Settings is one of them, apart from its directory tls.
 	Protected []string
 
-	// BackoffMin and BackoffMax bound the doubling wait between attempts. Default: 10s and 1h.
+	// BackoffMin and BackoffMax bound the doubling wait between attempts.
 	BackoffMin, BackoffMax time.Duration
 
 	// WatchInterval is how often specifications are looked at. Default: 2s. The files of certificates are each minute.
 	WatchInterval time.Duration
 
-	Facts  func() json.RawMessage // for names with templates; nil: none
-	Now    func() time.Time       // the agent's trusted clock; default [time.Now]
-	Random func() float64         // default [rand.Float64]
-	Log    *slog.Logger           // nil: none
-	Step   func(name string)      // for tests: called after each change on disk
+	Facts  func() json.RawMessage // for names with templates
+	Now    func() time.Time       // the agent's trusted clock
+	Random func() float64
+	Log    *slog.Logger
+	Step   func(name string) // for tests: called after each change on disk
 }
 
 // An Asker sends one request over the node's own connection. The answer was verified against the node's roots; a
@@ -116,22 +122,277 @@ type ActionResult struct {
 	At     time.Time `json:"at"`
 }
 
-func (cfg Config) complete() Config {
-	cfg.BackoffMin = cmp.Or(cfg.BackoffMin, 10*time.Second)
-	cfg.BackoffMax = max(cmp.Or(cfg.BackoffMax, time.Hour), cfg.BackoffMin)
-	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 2*time.Second)
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	if cfg.Facts == nil {
-		cfg.Facts = func() json.RawMessage { return nil }
+// atOnce bounds the certificates that are worked on, and apart from those the actions that run.
+const atOnce = 4
+
+// A Manager keeps all service certificates of a node. Its methods are safe for concurrent use.
+type Manager struct {
+	cfg           Config
+	wake          chan struct{}
+	slots, acting chan struct{}
+
+	mu       sync.Mutex // guards the fields below
+	identity string
+	ask      Asker
+	pushed   map[string]wire.Specification // nil: not known yet
+	units    map[string]*unit
+	problem  string // last logged about all specifications
+	metrics  string // last written
+}
+
+// A unit is the work for one name. The holder of busy owns state; Manager.mu guards the rest.
+type unit struct {
+	busy   chan struct{}
+	state  *state
+	want   *want
+	due    bool
+	next   time.Time
+	status Status
+}
+
+func newUnit(st *state) *unit {
+	return &unit{
+		busy:   make(chan struct{}, 1),
+		state:  st,
+		want:   &want{source: st.Source, spec: st.Specification},
+		next:   st.Next,
+		status: st.Status,
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+}
+
+// New returns the manager of cfg. It touches no disk.
+func New(cfg Config) *Manager {
+	return &Manager{
+		cfg:    cfg,
+		wake:   make(chan struct{}, 1),
+		slots:  make(chan struct{}, atOnce),
+		acting: make(chan struct{}, atOnce),
+		units:  make(map[string]*unit),
 	}
-	if cfg.Random == nil {
-		cfg.Random = rand.Float64
+}
+
+// Run works until ctx is done, and returns nil then. It first finishes what a killed process left.
+func (m *Manager) Run(ctx context.Context) error {
+	states, err := readStates(m.cfg.State)
+	if err != nil {
+		m.cfg.Log.ErrorContext(ctx, "states of service certificates could not be read", "err", err)
 	}
-	if cfg.Step == nil {
-		cfg.Step = func(string) {}
+	m.mu.Lock()
+	for name, st := range states {
+		m.units[name] = newUnit(st)
 	}
-	return cfg
+	m.mu.Unlock()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for ctx.Err() == nil {
+		m.reload(ctx, &workers)
+		select {
+		case <-ctx.Done():
+		case <-m.wake:
+		case <-time.After(cmp.Or(m.cfg.WatchInterval, 2*time.Second)):
+		}
+	}
+	return nil
+}
+
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // already woken
+	}
+}
+
+// Connected gives the manager the connection to the fleet, and the name that the node has there.
+func (m *Manager) Connected(identity string, ask Asker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.identity, m.ask = identity, ask
+	for _, u := range m.units {
+		u.due = u.due || u.status.Next.IsZero()
+	}
+	m.poke()
+}
+
+// Disconnected takes the connection away.
+func (m *Manager) Disconnected() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ask = nil
+}
+
+func (m *Manager) connection() (identity string, ask Asker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.identity, m.ask
+}
+
+// Push sets the pushed specifications; nil keeps those of before. Until its first call those on disk count.
+func (m *Manager) Push(pushed map[string]wire.Specification) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pushed != nil {
+		m.pushed = maps.Clone(pushed)
+		m.poke()
+	}
+}
+
+// reload reads all specifications, starts the work that is due, and writes the metrics.
+func (m *Manager) reload(ctx context.Context, workers *sync.WaitGroup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pushed := m.pushed
+	if pushed == nil {
+		pushed = make(map[string]wire.Specification)
+		for name, u := range m.units {
+			if u.want.source == "pushed" {
+				pushed[name] = u.want.spec
+			}
+		}
+	}
+	all, known, err := m.cfg.wants(pushed)
+	if problem := fmt.Sprint(err); problem != m.problem {
+		m.problem = problem
+		if err != nil {
+			m.cfg.Log.ErrorContext(ctx, "specifications of service certificates are not all usable", "err", err)
+		}
+	}
+	for name, u := range m.units {
+		if all[name] == nil && (known || u.want.source == "pushed") {
+			all[name] = &want{source: u.want.source, gone: true}
+		}
+	}
+	now := m.cfg.Now()
+	for name, w := range all {
+		u := m.units[name]
+		if u == nil {
+			u = newUnit(&state{Status: Status{Name: name}})
+			m.units[name] = u
+		}
+		if !reflect.DeepEqual(u.want, w) {
+			u.want, u.due = w, true
+		}
+		clockWentBack := u.next.After(now.Add(2 * m.cfg.BackoffMax))
+		if u.due || clockWentBack || !u.next.After(now) {
+			select {
+			case u.busy <- struct{}{}:
+				u.due = false
+				workers.Go(func() { m.work(ctx, name, u) })
+			default: // its end wakes us
+			}
+		}
+	}
+	m.writeMetrics(ctx)
+}
+
+// work takes the steps of one unit, and releases it.
+func (m *Manager) work(ctx context.Context, name string, u *unit) {
+	m.slots <- struct{}{}
+	defer func() {
+		<-m.slots
+		<-u.busy
+		m.poke()
+	}()
+	m.mu.Lock()
+	w := u.want
+	m.mu.Unlock()
+	err := m.steps(ctx, u.state, w)
+	if ctx.Err() != nil {
+		return // the next process goes on
+	}
+	var next time.Time
+	if u.state.State != "" {
+		next = m.settle(ctx, u.state, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u.state.State == "" {
+		delete(m.units, name)
+	}
+	u.next, u.status = next, u.state.Status
+}
+
+// Do carries out an order. The answer is nil but for [Submit]; renewals are only begun. An error may have advice, as of
+// [advice.Of], and is a [link.Refusal] if the provisioner refused.
+func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, error) {
+	if o.Verb == Submit {
+		identity, ask := m.connection()
+		if ask == nil {
+			return nil, errOffline
+		}
+		return ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: o.Name,
+			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Usages: o.Usages,
+			Source: "certmonger"})
+	}
+	m.mu.Lock()
+	u := m.units[o.Name]
+	m.mu.Unlock()
+	if u == nil {
+		return nil, advice.Errorf("`muster-server certificate list` shows all", "no service certificate %.80q", o.Name)
+	}
+	select {
+	case u.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s is being worked on: %w", o.Name, ctx.Err())
+	}
+	m.mu.Lock()
+	w := u.want
+	m.mu.Unlock()
+	st := *u.state
+	var err error
+	switch o.Verb {
+	case Renew, Rekey:
+		if err = w.problem; err == nil {
+			st.Order, st.Replace, st.Tries = o.Verb, true, 0
+			if o.Verb == Rekey {
+				st.Staged = nil
+			}
+			err = m.put(&st)
+		}
+	case Adopt:
+		err = m.adopt(&st, w)
+	case Remove:
+		err = m.end(&st, w, o.Revoke)
+	default:
+		err = fmt.Errorf("order %.80q, want one of renew, rekey, adopt, remove and submit", o.Verb)
+	}
+	if err == nil {
+		*u.state = st
+	}
+	<-u.busy
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u.due = u.due || err == nil
+	m.poke()
+	return nil, err
+}
+
+// writeMetrics writes the file for node_exporter, if the settings name one.
+func (m *Manager) writeMetrics(ctx context.Context) {
+	s, err := m.cfg.settings()
+	if err != nil || s.Metrics == "" {
+		return
+	}
+	text := ""
+	for _, gauge := range []struct {
+		name, help string
+		value      func(Status) int64
+	}{
+		{"not_after_seconds", "End of the certificate in force", func(s Status) int64 { return s.NotAfter.Unix() }},
+		{"renew_at_seconds", "Next renewal", func(s Status) int64 { return s.RenewAt.Unix() }},
+		{"stuck", "1 if a person has to act", func(s Status) int64 { return map[bool]int64{true: 1}[s.Stuck] }},
+	} {
+		text += fmt.Sprintf("# HELP muster_certificate_%[1]s %[2]s.\n# TYPE muster_certificate_%[1]s gauge\n", gauge.name,
+			gauge.help)
+		for _, name := range slices.Sorted(maps.Keys(m.units)) {
+			text += fmt.Sprintf("muster_certificate_%s{name=%q} %d\n", gauge.name, name, max(0, gauge.value(m.units[name].status)))
+		}
+	}
+	if text == m.metrics {
+		return
+	}
+	if err := files.Replace(s.Metrics, []byte(text), 0o644); err != nil {
+		m.cfg.Log.DebugContext(ctx, "metrics of service certificates not written", "err", err)
+		return
+	}
+	m.metrics = text
 }

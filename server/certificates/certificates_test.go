@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,8 +97,10 @@ func newNode(tb testing.TB) *node {
 			defer n.mu.Unlock()
 			return json.RawMessage(n.facts)
 		},
-		Now: n.clock,
-		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Now:    n.clock,
+		Random: rand.Float64,
+		Step:   func(string) {},
+		Log:    slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
@@ -151,7 +154,10 @@ files:
   combined: {path: DIR/srv/web.pem, order: [key, certificate, chain]}
 `
 
-func (n *node) specify(name, text string) { n.tb.Helper(); n.write("etc/certificates.d/"+name+".yaml", text) }
+func (n *node) specify(name, text string) {
+	n.tb.Helper()
+	n.write("etc/certificates.d/"+name+".yaml", text)
+}
 
 // start starts a manager, connected.
 func (n *node) start() *manager {

@@ -2,19 +2,28 @@ package certificates
 
 import (
 	"bytes"
+	"cmp"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/disk"
 	"muster/internal/inputfile"
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/server/files"
 	"muster/server/trust"
@@ -31,62 +40,224 @@ type state struct {
 	Staged  *pair `json:"staged,omitempty"` // to be in force once it is issued and saved
 
 	Adopted bool     `json:"adopted,omitempty"` // another program wrote the files in force
-	Replace bool     `json:"replace,omitempty"` // an operator lets keys of other programs be replaced
+	Replace bool     `json:"replace,omitempty"` // an operator lets other keys be replaced
 	Written []string `json:"written,omitempty"` // paths
 	Act     bool     `json:"act,omitempty"`     // the action has to run
 	Order   Verb     `json:"order,omitempty"`   // renew or rekey, not yet done
 	Tries   int      `json:"tries,omitempty"`   // failed, one after the other
 
-	Reported *wire.CertificateState `json:"reported,omitempty"` // what the provisioner knows
+	Reported wire.CertificateState `json:"reported,omitzero"` // what the provisioner knows
 
 	onDisk []byte
 }
 
-// describe says in the status what the certificate in force is. If the clock is ahead and it is due at once, its renewal
-// waits.
-func (st *state) describe(leaf *x509.Certificate, now time.Time) {
-	st.Serial, st.NotBefore, st.NotAfter = serial(leaf), leaf.NotBefore, leaf.NotAfter
-	st.RenewAt = st.InForce.renewAt(&st.Specification, leaf)
-	if _, life := trust.LifeOf(leaf); st.RenewAt.Before(now.Add(life / 24)) {
-		st.RenewAt = now.Add(life / 24)
+// A pair is a key with its request and, once issued, its certificate.
+type pair struct {
+	Key         string             `json:"key"` // PKCS #8 in PEM
+	CSR         []byte             `json:"csr,omitempty"`
+	Asked       wire.Specification `json:"asked"`                 // see asked
+	Certificate string             `json:"certificate,omitempty"` // PEM: leaf, issuing certificates
+	CA          string             `json:"ca,omitempty"`
+	Jitter      float64            `json:"jitter,omitempty"` // 0 to 1, spreads renewals
+	Saved       time.Time          `json:"saved,omitzero"`
+}
+
+// asked returns what a specification asks of the provisioner. If it changes, a new certificate is needed.
+func asked(s *wire.Specification) wire.Specification {
+	return wire.Specification{Profile: s.Profile, Network: s.Network, Key: wire.SpecificationKey{Type: s.Key.Type},
+		DNSNames: s.DNSNames, IPAddresses: s.IPAddresses, URIs: s.URIs, Usages: s.Usages}
+}
+
+func (p *pair) isFor(s *wire.Specification) bool { return reflect.DeepEqual(p.Asked, asked(s)) }
+
+// newPair returns a pair without certificate, for the former key or a new one.
+func newPair(spec *wire.Specification, former *pair, identity string, facts json.RawMessage) (*pair, error) {
+	var key crypto.PrivateKey
+	var err error
+	if former != nil && spec.Key.Keep {
+		key, err = keyfile.Parse([]byte(former.Key), nil)
 	}
+	if want := cmp.Or(spec.Key.Type, wire.SpecificationKeys[0]); err == nil && keyType(key) != want {
+		key, err = generate(want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := keyfile.Marshal(key, nil)
+	if err != nil {
+		return nil, err
+	}
+	var request x509.CertificateRequest
+	for _, name := range spec.DNSNames {
+		id, err := wire.ExpandName(name, func(path string) (string, error) { return lookUp(path, identity, facts) })
+		if err != nil {
+			return nil, err
+		}
+		request.DNSNames = append(request.DNSNames, string(id))
+	}
+	for _, address := range spec.IPAddresses {
+		request.IPAddresses = append(request.IPAddresses, net.ParseIP(address))
+	}
+	for _, text := range spec.URIs {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		request.URIs = append(request.URIs, u)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &request, key)
+	return &pair{Key: string(text), CSR: csr, Asked: asked(spec)}, err
+}
+
+// lookUp returns the value of a template: the identity, or a text or number of the facts.
+func lookUp(path, identity string, facts json.RawMessage) (string, error) {
+	names := strings.Split(path, ".")
+	if names[0] == "identity" {
+		return identity, nil
+	}
+	var value any
+	_ = json.Unmarshal(facts, &value) // without facts there is no value
+	for _, name := range names[1:] {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	switch value.(type) {
+	case string, float64:
+		return fmt.Sprint(value), nil
+	}
+	return "", fmt.Errorf("%s is no text in the node's facts", path)
+}
+
+func generate(keyType string) (crypto.PrivateKey, error) {
+	switch keyType {
+	case "P-384":
+		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	case "RSA-2048":
+		return rsa.GenerateKey(rand.Reader, 2048)
+	case "RSA-4096":
+		return rsa.GenerateKey(rand.Reader, 4096)
+	}
+	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+}
+
+func keyType(key crypto.PrivateKey) string {
+	if k, ok := key.(*rsa.PrivateKey); ok {
+		return fmt.Sprintf("RSA-%d", k.N.BitLen())
+	}
+	return keyfile.Kind(key)
+}
+
+// check returns the certificate if key, certificate and authority fit, and it has not expired at a time.
+func (p *pair) check(at time.Time) (*x509.Certificate, error) {
+	chain, err := trust.ParseCertificates(p.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	key, err := keyfile.Parse([]byte(p.Key), nil)
+	if err != nil {
+		return nil, err
+	}
+	leaf := chain[0]
+	if signer, ok := key.(crypto.Signer); !ok || !wire.SamePublicKey(leaf.PublicKey, signer.Public()) {
+		return nil, errors.New("the certificate is for another key")
+	}
+	authority, err := trust.ParseCertificates(p.CA)
+	if err != nil {
+		return nil, fmt.Errorf("authority: %w", err)
+	}
+	roots, others := x509.NewCertPool(), x509.NewCertPool()
+	for _, c := range slices.Concat(chain, authority) {
+		if c.NotBefore.After(at) { // by a clock that is behind
+			at = c.NotBefore
+		}
+		if wire.SelfSigned(c) {
+			roots.AddCert(c)
+		} else {
+			others.AddCert(c)
+		}
+	}
+	if at.After(leaf.NotAfter) {
+		return nil, fmt.Errorf("%w, at %s", trust.ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return leaf, err
+}
+
+// content returns what a file of a specification contains.
+func (p *pair) content(f *wire.SpecificationFiles, kind string) ([]byte, error) {
+	order := []string{kind}
+	if kind == "combined" {
+		if order = f.Combined.Order; len(order) == 0 {
+			order = wire.DefaultOrder
+		}
+	}
+	chain, err := trust.ParseCertificates(p.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	parts := map[string]string{"key": p.Key, "certificate": trust.EncodeCertificates(chain[:1]),
+		"chain": trust.EncodeCertificates(chain[1:]), "ca": p.CA}
+	text := ""
+	for _, part := range order {
+		text += parts[part]
+	}
+	return []byte(text), nil
+}
+
+// renewAt returns when to renew: as the specification says, or after two thirds of the life and up to a twelfth later,
+// to spread nodes. It is never in the first half of the life, so that a short one does not renew all the time. If the
+// machine's clock is ahead, a new certificate is due at once: then it still has a part of its life.
+func (p *pair) renewAt(spec *wire.Specification, leaf *x509.Certificate) time.Time {
+	start, life := trust.LifeOf(leaf)
+	at, err := wire.RenewAt(spec.Renew, start, leaf.NotAfter)
+	if err != nil || spec.Renew == "" {
+		at = start.Add(life*2/3 + time.Duration(p.Jitter*float64(life/12)))
+	}
+	for _, earliest := range []time.Time{start.Add(life / 2), p.Saved.Add(life / 24)} {
+		if at.Before(earliest) {
+			at = earliest
+		}
+	}
+	return at
+}
+
+// describe says in the status what the specification and the certificate in force are.
+func (st *state) describe() {
+	st.Files = make(map[string]string)
+	for kind, f := range st.Specification.Files.All() {
+		st.Files[kind] = f.Path
+	}
+	if st.InForce == nil {
+		return
+	}
+	chain, err := trust.ParseCertificates(st.InForce.Certificate)
+	if err != nil {
+		return // a file that was changed by hand
+	}
+	leaf := chain[0]
+	st.Serial, st.NotBefore, st.NotAfter = leaf.SerialNumber.Text(16), leaf.NotBefore, leaf.NotAfter
+	st.RenewAt = st.InForce.renewAt(&st.Specification, leaf)
 	st.Names = slices.Clone(leaf.DNSNames)
 	for _, ip := range leaf.IPAddresses {
 		st.Names = append(st.Names, ip.String())
 	}
 }
 
-func serial(leaf *x509.Certificate) string { return fmt.Sprintf("%x", leaf.SerialNumber) }
-
-const stateSuffix = ".json"
-
-// readStates reads all state files. An unreadable one counts as none and is an error: files with certificates of muster
-// are renewed then.
+// readStates reads all state files. An unreadable one counts as none: its certificate is renewed.
 func readStates(dir string) (map[string]*state, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	all := make(map[string]*state)
-	for _, e := range entries {
-		name, is := strings.CutSuffix(e.Name(), stateSuffix)
-		if !is || !wire.ValidCertificateName(name) {
-			continue
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		st, failed := inputfile.Parse(path, inputfile.Configured, func(b []byte) (*state, error) {
+			st := &state{onDisk: b}
+			return st, json.Unmarshal(b, st)
+		})
+		if err = errors.Join(err, failed); failed == nil && wire.ValidCertificateName(name) {
+			st.Name = name
+			all[name] = st
 		}
-		path := filepath.Join(dir, e.Name())
-		b, failed := inputfile.Read(path, inputfile.Configured, inputfile.MaxBytes)
-		st := &state{onDisk: b}
-		if failed == nil {
-			if failed = json.Unmarshal(b, st); failed != nil {
-				failed = fmt.Errorf("%s: %w", path, failed)
-			}
-		}
-		if failed != nil {
-			err = errors.Join(err, failed)
-			continue
-		}
-		st.Name = name
-		all[name] = st
 	}
 	return all, err
 }
@@ -108,35 +279,30 @@ func (m *Manager) put(st *state) error {
 	if err := os.MkdirAll(m.cfg.State, 0o700); err != nil {
 		return err
 	}
-	if err := files.Replace(filepath.Join(m.cfg.State, st.Name+stateSuffix), b, 0o600); err != nil {
-		return err
-	}
-	if err := disk.SyncDir(m.cfg.State); err != nil {
+	if err := files.Replace(filepath.Join(m.cfg.State, st.Name+".json"), b, 0o600); err != nil {
 		return err
 	}
 	st.onDisk = b
 	m.cfg.Step("state " + st.State)
-	return nil
+	return disk.SyncDir(m.cfg.State)
 }
 
 // Statuses reads the state of all service certificates, sorted by name, also while no manager runs. The error is about
 // files that cannot be read, and may come with statuses.
 func Statuses(cfg Config) ([]Status, error) {
 	states, err := readStates(cfg.State)
+	wants, _, failed := cfg.wants(nil)
+	for name, w := range wants {
+		if states[name] == nil {
+			states[name] = &state{Status: Status{Name: name, Source: w.source, State: Wanted}}
+			if w.problem != nil {
+				states[name].Stuck, states[name].Reason = true, oneLine(w.problem)
+			}
+		}
+	}
 	var list []Status
 	for _, st := range states {
 		list = append(list, st.Status)
-	}
-	wants, _, failed := cfg.wants(nil)
-	for name, w := range wants {
-		if states[name] != nil {
-			continue
-		}
-		st := Status{Name: name, Source: w.source, State: Wanted}
-		if w.problem != nil {
-			st.State, st.Stuck, st.Reason = Failed, true, oneLine(w.problem)
-		}
-		list = append(list, st)
 	}
 	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return list, errors.Join(err, failed)

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +20,7 @@ import (
 // checkEvery is how often the files of a certificate are compared with what they should be.
 const checkEvery = time.Minute
 
-// A certificate is stuck after so many failures: of disk and action, and of requests, which an outage of the
-// provisioners explains.
+// A certificate is stuck after so many failures: of disk and action, and of requests, which an outage explains.
 const (
 	stuckAfter    = 3
 	stuckRequests = 10
@@ -44,28 +40,21 @@ type unanswered struct{ error }
 func (u unanswered) Unwrap() error { return u.error }
 
 // steps does all that is due. Each step is on disk before the next one, and can be repeated.
-func (m *Manager) steps(ctx context.Context, u *unit, w *want) error {
-	st := u.state
+func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
 	st.Source = w.source
+	if w.gone {
+		return m.remove(ctx, st)
+	}
 	if w.problem != nil {
 		return final{w.problem}
 	}
-	if st.InForce != nil && st.Specification.Renew != w.spec.Renew {
-		if chain, err := st.InForce.chain(); err == nil {
-			st.RenewAt = st.InForce.renewAt(&w.spec, chain[0])
-		}
-	}
 	st.Specification = w.spec
-	st.Files = make(map[string]string)
-	for kind, f := range w.spec.Files.All() {
-		st.Files[kind] = f.Path
-	}
 	err := m.renew(ctx, st)
 	err = errors.Join(err, m.save(st))
-	if st.Staged == nil || st.Staged.Certificate == "" {
+	if st.Act && (st.Staged == nil || st.Staged.Certificate == "") {
 		err = errors.Join(err, m.act(ctx, st))
 	}
-	if err == nil && st.State != Current {
+	if err == nil {
 		err = m.mark(st, Current)
 	}
 	return err
@@ -73,20 +62,17 @@ func (m *Manager) steps(ctx context.Context, u *unit, w *want) error {
 
 // due reports whether a new certificate is needed.
 func (m *Manager) due(st *state, identity string) bool {
-	p := st.InForce
-	if p == nil || st.Order != "" || p.Asked != asked(&st.Specification) ||
-		identity != "" && st.Identity != "" && st.Identity != identity {
-		return true
-	}
-	now := m.cfg.Now()
-	return !now.Before(st.RenewAt) || now.After(st.NotAfter.Add(-st.NotAfter.Sub(st.NotBefore)/12))
+	p, now := st.InForce, m.cfg.Now()
+	return p == nil || st.Order != "" || !p.isFor(&st.Specification) ||
+		identity != "" && st.Identity != "" && st.Identity != identity ||
+		!now.Before(st.RenewAt) || now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/12))
 }
 
 // renew asks for a certificate if one is due. The key is on disk before the request, so that a repeated request gets
 // the certificate of the first.
 func (m *Manager) renew(ctx context.Context, st *state) error {
 	if p := st.Staged; p != nil && p.Certificate != "" {
-		if _, err := p.check(m.cfg.Now); err == nil {
+		if _, err := p.check(m.cfg.Now()); err == nil {
 			return nil
 		}
 		st.Staged = nil // expired before it could be saved
@@ -95,28 +81,29 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 	if !m.due(st, identity) {
 		return nil
 	}
-	made, requested := KeyMade, Requested
+	wanted, made, requested := Wanted, KeyMade, Requested
 	if st.InForce != nil {
-		made, requested = Renewing, Renewing
-	} else if st.State == "" {
-		if err := m.mark(st, Wanted); err != nil {
+		wanted, made, requested = Renewing, Renewing, Renewing
+	}
+	if st.Staged == nil {
+		if err := m.mark(st, wanted); err != nil {
 			return err
 		}
 	}
 	if ask == nil {
 		return errOffline
 	}
-	list, err := m.targets(st, nil)
-	if err != nil {
+	if _, err := m.targets(st, nil); err != nil {
 		return err
 	}
-	closeAll(list)
-	if st.Staged == nil || st.Staged.Asked != asked(&st.Specification) || st.Identity != identity {
+	spec := &st.Specification
+	if st.Staged == nil || !st.Staged.isFor(spec) || st.Identity != identity {
 		former := st.InForce
 		if st.Order == Rekey {
 			former = nil
 		}
-		if st.Staged, err = newPair(&st.Specification, former, identity, m.cfg.Facts()); err != nil {
+		var err error
+		if st.Staged, err = newPair(spec, former, identity, m.cfg.Facts()); err != nil {
 			return err
 		}
 		st.Identity = identity
@@ -129,53 +116,40 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 			return err
 		}
 	}
-	spec := &st.Specification
 	answer, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
 		Verb: wire.CertificateIssue, CSR: st.Staged.CSR, Profile: spec.Profile, Network: spec.Network,
 		Usages: spec.Usages, Source: st.Source, Replaces: st.Serial})
+	m.cfg.Step("answered")
 	if err != nil {
 		return m.refused(st, err)
 	}
-	m.cfg.Step("answered")
-	return m.issued(st, answer)
-}
-
-func (m *Manager) refused(st *state, err error) error {
-	refusal, ok := errors.AsType[link.Refusal](err)
-	if !ok {
-		return unanswered{err}
-	}
-	if !advice.Given(err) {
-		err = advice.New(err, refusal.Remedy())
-	}
-	switch {
-	case refusal.Code.Waits():
-		return errors.Join(unanswered{err}, m.mark(st, WaitingApproval))
-	case !wire.MeaningOf(refusal.Code).Retry:
-		return final{err}
-	}
-	return unanswered{err}
-}
-
-func (m *Manager) issued(st *state, answer *wire.ServiceCertificate) error {
 	p := *st.Staged
 	p.Certificate, p.CA, p.Jitter = answer.Certificate, answer.CA, m.cfg.Random()
-	leaf, err := p.check(m.cfg.Now)
-	if err == nil && answer.Name != st.Name {
-		err = fmt.Errorf("it is for %q", answer.Name)
-	}
+	leaf, err := p.check(m.cfg.Now())
 	if err != nil {
 		return unanswered{fmt.Errorf("the issued certificate cannot be used: %w", err)}
 	}
 	st.Order, st.Staged = "", &p
-	if st.InForce != nil && serial(leaf) == st.Serial { // asked before the provisioner would renew
-		st.Staged, st.RenewAt = nil, p.renewAt(&wire.Specification{}, leaf)
-		st.InForce.Asked = p.Asked
-		return m.mark(st, Current)
-	}
-	m.cfg.Log.Info("service certificate issued", "name", st.Name, "serial", serial(leaf),
+	m.cfg.Log.InfoContext(ctx, "service certificate issued", "name", st.Name, "serial", leaf.SerialNumber.Text(16),
 		"not_after", leaf.NotAfter)
 	return m.mark(st, Issued)
+}
+
+func (m *Manager) refused(st *state, err error) error {
+	refusal, ok := errors.AsType[link.Refusal](err)
+	switch {
+	case !ok:
+		return unanswered{err}
+	case !advice.Given(err):
+		err = advice.New(err, refusal.Remedy())
+	}
+	switch {
+	case refusal.Code.Waits():
+		return unanswered{errors.Join(err, m.mark(st, WaitingApproval))}
+	case wire.MeaningOf(refusal.Code).Retry:
+		return unanswered{err}
+	}
+	return final{err}
 }
 
 // save puts the issued certificate in force, or mends the files of the one in force.
@@ -186,18 +160,15 @@ func (m *Manager) save(st *state) error {
 			return nil
 		}
 	}
-	leaf, err := p.check(m.cfg.Now)
-	if errors.Is(err, trust.ErrExpired) {
+	if _, err := p.check(m.cfg.Now()); errors.Is(err, trust.ErrExpired) {
 		return nil // what is there stays; a new one is due
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
 	list, err := m.targets(st, p)
 	if err != nil {
 		return err
 	}
-	defer closeAll(list)
 	if p == st.InForce && !slices.ContainsFunc(list, func(t *target) bool { return !t.same }) {
 		return nil
 	}
@@ -213,17 +184,15 @@ func (m *Manager) save(st *state) error {
 		return err
 	}
 	if p == st.Staged {
+		p.Saved = m.cfg.Now().UTC()
 		st.InForce, st.Staged, st.Adopted, st.Replace = p, nil, false, false
-		st.describe(leaf, m.cfg.Now())
 	}
+	st.describe()
 	return m.mark(st, Saved)
 }
 
-// act runs the action if it has to run. It may run again after a crash.
+// act runs the action. It may run again after a crash.
 func (m *Manager) act(ctx context.Context, st *state) error {
-	if !st.Act {
-		return nil
-	}
 	a, err := m.cfg.action(st.Specification.Action)
 	if err != nil {
 		return final{err}
@@ -247,55 +216,45 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 	if err := m.mark(st, Removing); err != nil {
 		return err
 	}
+	revoke := st.Specification.Removed == "revoke" && (st.InForce != nil || st.Staged != nil)
 	list, err := m.targets(st, st.InForce)
 	for _, t := range list {
-		if err = errors.Join(err, t.forget(st.Specification.Removed == "revoke")); err == nil {
-			err = disk.SyncDir(filepath.Dir(t.path))
+		err = errors.Join(err, remove(t.path+tempSuffix))
+		if revoke && t.same && t.data != nil {
+			err = errors.Join(err, remove(t.path), disk.SyncDir(filepath.Dir(t.path)))
+			m.cfg.Step("removed " + t.kind)
 		}
-		m.cfg.Step("removed " + t.kind)
 	}
-	closeAll(list)
-	if st.Specification.Removed == "revoke" {
-		if _, never := errors.AsType[final](err); err != nil && !never {
-			return err
-		}
+	if _, never := errors.AsType[final](err); err != nil && !never {
+		return err
+	}
+	if revoke {
 		identity, ask := m.connection()
 		if ask == nil {
 			return errOffline
 		}
 		_, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
 			Verb: wire.CertificateRevoke, Source: st.Source})
-		if refusal, ok := errors.AsType[link.Refusal](err); err != nil && (!ok || wire.MeaningOf(refusal.Code).Retry) {
-			return unanswered{err}
-		} else if ok {
-			m.cfg.Log.Warn("service certificate was not revoked", "name", st.Name, "err", err)
+		if err != nil {
+			if err := m.refused(st, err); !errors.As(err, new(final)) {
+				return err
+			}
+			m.cfg.Log.WarnContext(ctx, "service certificate was not revoked", "name", st.Name, "err", err)
 		}
 	}
-	path := filepath.Join(m.cfg.State, st.Name+stateSuffix)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(filepath.Join(m.cfg.State, st.Name+".json")); err != nil {
 		return err
 	}
+	st.State = ""
 	return disk.SyncDir(m.cfg.State)
 }
 
-// forget removes what is incomplete, and the file itself if it is as it was written.
-func (t *target) forget(file bool) error {
-	err := t.dir.Remove(t.base + tempSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if file && t.same {
-		err = errors.Join(err, t.dir.Remove(t.base))
-	}
-	return err
-}
-
-// settle records how the steps ended, and when to take the next ones.
-func (m *Manager) settle(ctx context.Context, st *state, err error) {
+// settle records how the steps ended, and returns when to take the next ones.
+func (m *Manager) settle(ctx context.Context, st *state, err error) (next time.Time) {
+	st.describe()
 	now := m.cfg.Now().UTC()
-	overdue := st.InForce != nil && now.After(st.NotAfter.Add(-st.NotAfter.Sub(st.NotBefore)/10))
-	_, needsPerson := errors.AsType[final](err)
-	_, request := errors.AsType[unanswered](err)
+	overdue := st.InForce != nil && now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/10))
+	needsPerson, request := errors.As(err, new(final)), errors.As(err, new(unanswered))
 	st.Next, st.Stuck, st.Reason, st.Advice = time.Time{}, false, "", ""
 	switch {
 	case err == nil:
@@ -305,25 +264,27 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) {
 	default:
 		st.Tries++
 		wait := m.wait(st, err, needsPerson)
-		st.Next = now.Add(wait)
-		st.Reason, st.Advice = oneLine(err), advice.Of(err)
+		st.Next, st.Reason, st.Advice = now.Add(wait), oneLine(err), advice.Of(err)
 		st.Error, st.ErrorAt = st.Reason, now
 		waits := st.State == WaitingApproval
 		st.Stuck = needsPerson || overdue || !waits && (st.Tries >= stuckRequests || !request && st.Tries >= stuckAfter)
-		if needsPerson && st.State != Removing {
+		if needsPerson && st.State != Failed && st.State != Removing {
 			st.State, st.Since = Failed, now
 		}
-		level := slog.LevelWarn
-		if waits {
-			level = slog.LevelInfo
-		}
-		m.cfg.Log.Log(ctx, level, "service certificate not complete", "name", st.Name, "state", st.State,
-			"stuck", st.Stuck, "err", st.Reason, "advice", st.Advice, "retry_in", wait.Round(time.Second))
+		m.cfg.Log.WarnContext(ctx, "service certificate not complete", "name", st.Name, "state", st.State,
+			"stuck", st.Stuck, "err", st.Reason, "advice", st.Advice, "retry_in", wait.Round(time.Millisecond))
 	}
 	m.report(ctx, st)
 	if err := m.put(st); err != nil {
 		m.cfg.Log.ErrorContext(ctx, "state of a service certificate not saved", "name", st.Name, "err", err)
 	}
+	if next = st.Next; next.IsZero() {
+		next = now.Add(checkEvery)
+		if at := st.RenewAt; err == nil && at.After(now) && at.Before(next) {
+			next = at
+		}
+	}
+	return next
 }
 
 // oneLine returns an error for reports.
@@ -343,7 +304,7 @@ func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 	if refusal, ok := errors.AsType[link.Refusal](err); ok && refusal.Wait() > 0 {
 		wait = refusal.Wait() + time.Duration(m.cfg.Random()*float64(refusal.Wait()/4))
 	}
-	if left := st.NotAfter.Sub(m.cfg.Now()); st.InForce != nil && left > 0 {
+	if left := st.NotAfter.Sub(m.cfg.Now()); left > 0 {
 		wait = min(wait, max(left/2, m.cfg.BackoffMin))
 	}
 	return wait
@@ -351,17 +312,55 @@ func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 
 // report tells the provisioner what changed.
 func (m *Manager) report(ctx context.Context, st *state) {
-	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason, Since: st.Since}
+	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason}
 	identity, ask := m.connection()
-	if ask == nil || !slices.Contains(wire.CertificateStates, r.State) ||
-		st.Reported != nil && st.Reported.State == r.State && st.Reported.Stuck == r.Stuck && st.Reported.Error == r.Error {
+	if ask == nil || st.Reported == r || !slices.Contains(wire.CertificateStates, r.State) {
 		return
 	}
+	told := r
+	told.Since = st.Since
 	_, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
-		Verb: wire.CertificateReport, Source: st.Source, Report: &r})
+		Verb: wire.CertificateReport, Source: st.Source, Report: &told})
 	if err != nil {
 		m.cfg.Log.DebugContext(ctx, "state of a service certificate not reported", "name", st.Name, "err", err)
 		return
 	}
-	st.Reported = &r
+	st.Reported = r
+}
+
+// adopt puts the key and certificate in force that are in the files.
+func (m *Manager) adopt(st *state, w *want) error {
+	if w.problem != nil {
+		return w.problem
+	}
+	st.Source, st.Specification, st.Replace = w.source, w.spec, true
+	list, err := m.targets(st, nil)
+	if err != nil {
+		return err
+	}
+	p, leaf, err := found(list)
+	if err == nil && m.cfg.Now().After(leaf.NotAfter) {
+		err = fmt.Errorf("%w, at %s", trust.ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		return err
+	}
+	p.Asked, p.Jitter = asked(&st.Specification), m.cfg.Random()
+	st.InForce, st.Staged, st.Adopted, st.Order, st.Tries = p, nil, true, "", 0
+	st.describe()
+	return m.mark(st, Current)
+}
+
+// end removes the specification's file.
+func (m *Manager) end(st *state, w *want, revoke bool) error {
+	if w.source == "pushed" && !w.gone {
+		return advice.Errorf("remove it from the policy's decision", "the provisioner wants %s", st.Name)
+	}
+	if revoke {
+		st.Specification.Removed = "revoke"
+		if err := m.put(st); err != nil {
+			return err
+		}
+	}
+	return remove(filepath.Join(m.cfg.Specifications, st.Name+".yaml"))
 }

@@ -130,7 +130,7 @@ func (q *request) issue(ctx context.Context) (*wire.ServiceCertificate, error) {
 	issued, err := q.own.Authority.Issue(provisioner.ServiceRequest(q.node, q.Name, q.csr.PublicKey,
 		&q.decision.Certificate))
 	if err != nil {
-		return nil, refuse(q.node, provisioner.IssueCode(err), err)
+		return nil, q.note(ctx, refuse(q.node, provisioner.IssueCode(err), err))
 	}
 	if err := q.session.Recheck(); err != nil {
 		return nil, err
@@ -370,11 +370,15 @@ func (q *request) waitingID() string { return digest(q.id, q.names, q.usages) }
 // askedEvery is how often [Waiting.Asked] is written if nothing else changes.
 const askedEvery = time.Hour
 
+// ours are the codes of refusals that say nothing about the request.
+var ours = []wire.Code{wire.CodeBusy, wire.CodeUnavailable, wire.CodeRevocationsUnknown, wire.CodeStoreUnavailable,
+	wire.CodeStorageLow, wire.CodeAuthorityExpired, wire.CodePolicyFailed}
+
 // note writes why the request is refused into the entry, if that changed, and returns the refusal. An approval is not
 // pending unless an operator can see it.
 func (q *request) note(ctx context.Context, err error) error {
 	r, ok := errors.AsType[*provisioner.Refusal](err)
-	if !ok || wire.MeaningOf(r.Code).Retry && !r.Code.Waits() {
+	if !ok || slices.Contains(ours, r.Code) {
 		return err
 	}
 	next := q.next()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/provisioner/orders"
+	"muster/provisioner/services"
 
 	"muster/provisioner/trust"
 
@@ -129,7 +130,9 @@ func filled(t *testing.T) (*store.Store, *site) {
 	signer, grant := signerEntry(t, "web"), &orders.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
 	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
 	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)
-	if err := errors.Join(err1, err4, err5, err6); err != nil {
+	_, err7 := st.PutCertificate(s.ctx, &services.Certificate{Schema: services.Schema, Node: web1, Name: "https",
+		Attempt: "a4"}, 0)
+	if err := errors.Join(err1, err4, err5, err6, err7); err != nil {
 		t.Fatal(err)
 	}
 	return st, s

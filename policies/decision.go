@@ -57,6 +57,7 @@ type Certificate struct {
 	// Only of service certificates, which are for servers unless server_auth is false.
 	URIs       []string // sorted
 	ClientAuth bool     // also valid for clients
+	Shared     []string // names that service certificates of several nodes may have
 
 	Extensions map[string]string // of Puppet, by name such as "pp_role"
 }

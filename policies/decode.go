@@ -153,11 +153,13 @@ func (c *Certificate) decode(v ast.Value) error {
 			err = boolean(&c.ServerAuth, value.Value)
 		case "uris":
 			err = texts(&c.URIs, value.Value)
+		case "shared":
+			err = texts(&c.Shared, value.Value)
 		case "client_auth":
 			err = boolean(&c.ClientAuth, value.Value)
 		default:
 			err = errors.New("is unknown, want ttl, dns_names, ip_addresses or server_auth; for a node also " +
-				"extensions; for a service certificate also uris or client_auth")
+				"extensions; for a service certificate also uris, shared or client_auth")
 		}
 		if err != nil {
 			return fmt.Errorf("member %.80q %w", name, err)

@@ -144,8 +144,6 @@ type ServiceRequest struct {
 	Usages  []string `json:"usages"` // "server", "client"; policies see "server" for none
 	Source  string   `json:"source"` // "file", "pushed" or "certmonger"
 
-	// AllowedNames are the names that operators list for the node.
-	AllowedNames []string `json:"allowed_names"`
 }
 
 // A Provisioner is the provisioner that decides.
@@ -218,9 +216,6 @@ func (in *Input) complete() *Input {
 		c := *n.Certificate
 		if len(c.Usages) == 0 {
 			c.Usages = []string{"server"}
-		}
-		if c.AllowedNames == nil {
-			c.AllowedNames = []string{}
 		}
 		n.Certificate = &c
 	}

@@ -63,7 +63,7 @@ func TestInputJSON(t *testing.T) {
 			"allow":{"pattern":"web*.example.net","comment":"rack 4","expires_at":"2026-03-01T12:00:00Z"},
 			"source":{"address":"192.0.2.7","site":"ams","protocol":"choria"},
 			"provisioner":{"site":"ams","version":"1.0.0"},
-			"certificate":{"name":"https","profile":"web","network":"internal","usages":["server"],"source":"file","allowed_names":[]},
+			"certificate":{"name":"https","profile":"web","network":"internal","usages":["server"],"source":"file"},
 			"evidence":{"tpm":1},"time":"2026-03-01T12:00:00Z"}`},
 		"empty": {&policies.Input{Token: policies.Token{Extensions: []byte(" null ")}, Time: noon}, `{"identity":"","proof":"",
 			"token":{"id":"","signer":"","issuer":"","org":"","site":"","identities":[],"uses":0,"extensions":{},

@@ -73,11 +73,8 @@ func TestBuiltinServiceDecisions(t *testing.T) {
 		"below it":        {func(in *policies.Input) { in.CSR.DNSNames = []string{"a.web1.example.net"} }, "", true},
 		"of the data":     {func(in *policies.Input) { in.CSR.DNSNames = []string{"www.example.net"} }, "", false},
 		"address of data": {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.1"} }, "", false},
-		"of an operator": {func(in *policies.Input) {
-			in.CSR.DNSNames, in.Certificate.AllowedNames = []string{"vip.example.net"}, []string{"vip.example.net"}
-		}, "", true},
-		"of another's data": {func(in *policies.Input) { in.CSR.DNSNames = []string{"shop.example.net"} }, `"shop.example.net"`, false},
-		"another address":   {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.9"} }, `"192.0.2.9"`, false},
+		"of another's data": {func(in *policies.Input) { in.CSR.DNSNames = []string{"shop.example.net"} }, `shop.example.net`, false},
+		"another address":   {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.9"} }, `192.0.2.9`, false},
 		"a URI":             {func(in *policies.Input) { in.CSR.URIs = []string{"https://a/"} }, `"https://a/"`, false},
 		"e-mail":            {func(in *policies.Input) { in.CSR.Emails = []string{"a@web1.example.net"} }, "a@web1", false},
 		"wildcard":          {func(in *policies.Input) { in.CSR.DNSNames = []string{"*.web1.example.net"} }, "*.web1", false},
@@ -89,10 +86,10 @@ func TestBuiltinServiceDecisions(t *testing.T) {
 		"facts ask nicely": {func(in *policies.Input) {
 			in.CSR.DNSNames = []string{"db1.example.net"}
 			in.Facts = []byte(`{"allowed_names":["db1.example.net"],"identity":"db1.example.net"}`)
-		}, `"db1.example.net"`, false},
+		}, `db1.example.net`, false},
 		"a token's patterns": {func(in *policies.Input) {
 			in.CSR.DNSNames, in.Token.Identities = []string{"db1.example.net"}, []string{"*.example.net"}
-		}, `"db1.example.net"`, false},
+		}, `db1.example.net`, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +101,7 @@ func TestBuiltinServiceDecisions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := d.Verdict(); (got == policies.VerdictAllow) != (tt.says == "") ||
-				tt.says != "" && !strings.Contains(strings.Join(d.Deny, " "), tt.says) {
+				tt.says != "" && !strings.Contains(strings.Join(d.Why(), " "), tt.says) {
 				t.Errorf("verdict %s, %q, want %q", got, d.Why(), tt.says)
 			}
 			c := d.Certificate

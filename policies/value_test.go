@@ -36,7 +36,7 @@ func TestValueIsJSON(t *testing.T) {
 			Source:      Source{Address: "192.0.2.7", Site: "ams", Protocol: "choria"},
 			Provisioner: Provisioner{Site: "ams", Version: "1"},
 			Evidence:    []byte(`[1]`),
-			Certificate: &ServiceRequest{Name: "https", Usages: []string{"client"}, AllowedNames: []string{"a"}},
+			Certificate: &ServiceRequest{Name: "https", Usages: []string{"client"}},
 			Time:        noon,
 		},
 		"nulls and zero times elsewhere": {

@@ -103,9 +103,9 @@ func (s *Session) Decide(ctx context.Context, key *ca.CSR, want *policies.Servic
 	return a.decision, nil
 }
 
-// JudgeName refuses a name that enters a service certificate, by the rules for the node's own. If operators list a name
-// for the node, it may be below the identity of another node.
-func (s *Session) JudgeName(ctx context.Context, name string, listed bool) error {
+// JudgeName refuses a name that enters a service certificate, by the rules for the node's own, and a name below the
+// identity of another node.
+func (s *Session) JudgeName(ctx context.Context, name string) error {
 	node := string(s.Node)
 	if name == node {
 		return nil
@@ -123,9 +123,6 @@ func (s *Session) JudgeName(ctx context.Context, name string, listed bool) error
 		}
 		if err != nil || r != nil && r.State != StateRetired {
 			return refuse(node, wire.CodeNameTaken, fmt.Errorf("%s belongs to the node %s", name, owner))
-		}
-		if listed {
-			break
 		}
 	}
 	return nil

@@ -47,11 +47,8 @@ func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 			Revocations: revocations},
 		Recovery: wrapped[*orders.Recovery]{l.Recovery, "Recovery", put},
 		Unfrozen: wrapped[*orders.Unfreeze]{l.Unfrozen, "Unfreeze", put},
-		CertificateNames: orders.CertificateNames{
-			Log: wrapped[*orders.CertificateName]{l.CertificateNames, "CertificateName", put},
-		},
-		Sync:  l.Sync,
-		Fresh: l.Fresh,
+		Sync:     l.Sync,
+		Fresh:    l.Fresh,
 	}
 }
 

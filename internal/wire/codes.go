@@ -229,8 +229,7 @@ var Codes = []Meaning{
 		Code:   CodeNameTaken,
 		SentAs: CodeDenied,
 		Public: "the policy does not admit this node",
-		Remedy: "a name of the service certificate belongs to another node; if both may have it, list both with " +
-			"`muster certificate allow`",
+		Remedy: "a name of the service certificate is another node's, or below it: use another name",
 	},
 
 	{

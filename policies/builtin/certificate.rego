@@ -7,38 +7,37 @@ package muster.certificate
 
 default allow := false
 
-# A reason to deny overrides this.
+# A reason to deny overrides this, and `approval` does.
 allow if input.certificate
 
-# What is issued. Nothing else of the certificate request is.
+# What is issued. Nothing else of the certificate request is. Several nodes may have the names of the data file.
 certificate := {
 	"dns_names": input.csr.dns_names,
 	"ip_addresses": input.csr.ip_addresses,
 	"uris": input.csr.uris,
+	"shared": listed,
 }
 
-# Names of the node besides those below its identity: those that operators or the data file list for it.
-listed contains input.identity
-
-listed contains name if some name in input.certificate.allowed_names
-
+# Names that a data file of the policy lists for the node.
 listed contains name if some name in data.certificate_names[input.identity]
+
+own(name) if name == input.identity
+
+own(name) if endswith(name, concat("", [".", input.identity]))
 
 own(name) if name in listed
 
-own(name) if {
-	endswith(name, concat("", [".", input.identity]))
-	not contains(name, "*")
-}
+# An operator decides about other names.
+approval if count(reasons) > 0
 
-deny contains sprintf("the DNS name %q is neither the node's, below it, nor listed for it", [name]) if {
-	some name in input.csr.dns_names
+reasons contains sprintf("%s is neither the node's name, below it, nor listed for it", [name]) if {
+	some name in array.concat(input.csr.dns_names, input.csr.ip_addresses)
 	not own(name)
 }
 
-deny contains sprintf("the IP address %q is not listed for the node", [address]) if {
-	some address in input.csr.ip_addresses
-	not address in listed
+deny contains sprintf("%q has a wildcard", [name]) if {
+	some name in input.csr.dns_names
+	contains(name, "*")
 }
 
 deny contains sprintf("the URI %q is not listed for the node", [uri]) if {

@@ -50,9 +50,6 @@ const (
 	CertificateRevoked  Type = "io.muster.certificate.revoked"
 	CertificateApproved Type = "io.muster.certificate.approved"
 	CertificateRejected Type = "io.muster.certificate.rejected"
-
-	NameAllowed    Type = "io.muster.certificate_name.allowed"
-	NameDisallowed Type = "io.muster.certificate_name.disallowed"
 )
 
 // LoginRefused reports a failed login. The operator's name is only claimed.

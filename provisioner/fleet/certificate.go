@@ -118,30 +118,7 @@ func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Ce
 func (x *Inspector) certificateRemedies(id wire.Identity, w *services.Waiting) (do []Action) {
 	switch w.Code {
 	case wire.CodeDenied, wire.CodeNameTaken:
-		for _, name := range w.Names {
-			if orders.CheckCertificateName(name) != nil || strings.HasSuffix("."+name, "."+string(id)) {
-				continue
-			}
-			nodes := []wire.Pattern{wire.Pattern(id)} // an order replaces the name's entry
-			for _, n := range x.log.Logs().CertificateNames.List() {
-				if n.Name == name {
-					nodes = append(nodes, n.Nodes...)
-				}
-			}
-			for l := range x.services.List(services.Filter{State: services.StateCurrent}) {
-				if w.Code == wire.CodeNameTaken && slices.Contains(l.Names, name) {
-					nodes = append(nodes, wire.Pattern(l.Node))
-				}
-			}
-			slices.Sort(nodes)
-			command := "muster certificate allow " + name
-			for _, n := range slices.Compact(nodes) {
-				command += fmt.Sprintf(" --node '%s'", n)
-			}
-			do = append(do, Action{Text: "if these nodes shall have the name: `" + command + "`"})
-		}
-		return append(do, Action{Text: "else correct the specification on the machine, or data.muster.certificate of " +
-			"the policy"})
+		return []Action{{Text: "correct the specification on the machine, or data.muster.certificate of the policy"}}
 	case wire.CodeIdentityReserved:
 		return []Action{{Text: "correct the specification on the machine: no node may have this name"}}
 	}

@@ -7,8 +7,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/fleet"
-	"muster/provisioner/operate"
-	"muster/provisioner/orders"
 	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
@@ -21,20 +19,8 @@ type CertificateOrder struct {
 	Why string `json:"why,omitempty"`
 }
 
-// A NewName lists a name for service certificates.
-type NewName struct {
-	operate.NameOrder
-	Why string `json:"why,omitempty"`
-}
-
-// An OldName is a listed name to remove.
-type OldName struct {
-	Name string `json:"name"`
-	Why  string `json:"why,omitempty"`
-}
-
 func certificateRoutes(s *Server) {
-	all, names := s.cfg.Certificates, s.cfg.Orders.CertificateNames
+	all := s.cfg.Certificates
 	get(s, viewer, "/v1/certificates", func(r *http.Request) (*services.Page, error) {
 		v, wrong := parameters(r, services.QueryParameters...)
 		q, err := services.ParseQuery(v, s.cfg.Now())
@@ -68,15 +54,4 @@ func certificateRoutes(s *Server) {
 		}
 		return all.Revoke(ctx, id, name, c)
 	})
-	getList(s, viewer, "/v1/certificates/names", func(r *http.Request) ([]*orders.CertificateName, error) {
-		return names.List(r.Context())
-	})
-	change(s, operator, "/v1/certificates/names",
-		func(r *http.Request, q *NewName, c trust.Cause) (*orders.CertificateName, error) {
-			return names.Allow(r.Context(), q.NameOrder, c)
-		})
-	change(s, operator, "/v1/certificates/names/remove",
-		func(r *http.Request, q *OldName, c trust.Cause) (*none, error) {
-			return &none{}, names.Disallow(r.Context(), q.Name, c)
-		})
 }

@@ -60,7 +60,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{trust.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
 		provisioner.ErrNoRecord, operate.ErrUnknownToken, trust.ErrNoOperator, operate.ErrNotWaiting,
-		operate.ErrNotAllowed, operate.ErrNotListed, services.ErrNone, events.ErrUnknownWebhook, errNoCRL,
+		operate.ErrNotAllowed, services.ErrNone, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
 		trust.ErrState, operate.ErrNotPaused, operate.ErrNoClaim, operate.ErrClaimYoung,

@@ -45,8 +45,6 @@ type Orders struct {
 	Tokens    *Tokens
 	Recovery  *Recovery
 	Process   *Process
-
-	CertificateNames *CertificateNames
 }
 
 // New returns the orders of a provisioner.
@@ -74,8 +72,6 @@ func New(cfg Config) *Orders {
 		Tokens:    &Tokens{base: b},
 		Recovery:  &Recovery{base: b},
 		Process:   &Process{base: b},
-
-		CertificateNames: &CertificateNames{base: b},
 	}
 }
 

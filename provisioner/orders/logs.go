@@ -23,8 +23,6 @@ type Logs struct {
 	Recovery    trust.Log[*Recovery]          // by [RecoveryKey]
 	Unfrozen    trust.Log[*Unfreeze]          // by token id
 
-	CertificateNames CertificateNames // by [CertificateName.LogKey]
-
 	// Sync updates Revocations from the store.
 	Sync func(context.Context) error
 
@@ -98,6 +96,5 @@ func WatchUnread(l *Logs) *Unread {
 	watchUnread(u, "operator", l.Operators.Log)
 	watchUnread(u, "recovery", l.Recovery)
 	watchUnread(u, "frozen token", l.Unfrozen)
-	watchUnread(u, "name of service certificates", l.CertificateNames.Log)
 	return u
 }

@@ -286,19 +286,12 @@ func (q *request) checkRoom() error {
 
 // decide asks the policy, and judges each name that it gives.
 func (q *request) decide(ctx context.Context) error {
-	listed := q.logs.CertificateNames
 	want := &policies.ServiceRequest{
-		Name:         q.Name,
-		Profile:      q.Profile,
-		Network:      q.Network,
-		Usages:       q.usages,
-		Source:       q.Source,
-		AllowedNames: []string{},
-	}
-	for _, name := range q.names {
-		if listed.Allows(name, q.node, q.own.Now()) {
-			want.AllowedNames = append(want.AllowedNames, name)
-		}
+		Name:    q.Name,
+		Profile: q.Profile,
+		Network: q.Network,
+		Usages:  q.usages,
+		Source:  q.Source,
 	}
 	d, err := q.session.Decide(ctx, q.csr, want)
 	pending := d != nil && d.Verdict() == policies.VerdictApproval
@@ -314,31 +307,30 @@ func (q *request) decide(ctx context.Context) error {
 		}
 	}
 	slices.Sort(q.usages)
-	if judged := q.judge(ctx, c); judged != nil {
+	held, judged := q.judge(ctx, c)
+	if judged != nil {
 		return q.note(ctx, judged)
 	}
-	return q.checkAnswer(ctx, err)
+	return q.checkAnswer(ctx, cmp.Or(held, err))
 }
 
-func (q *request) judge(ctx context.Context, c *policies.Certificate) error {
-	err := c.Check()
-	if len(q.names) == 0 {
+// judge refuses what no node may have. An operator may approve that several nodes hold a name.
+func (q *request) judge(ctx context.Context, c *policies.Certificate) (held, err error) {
+	if err = c.Check(); len(q.names) == 0 {
 		err = errors.New("it names nothing")
 	}
 	if err != nil {
-		return refuse(q.node, wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+		return nil, refuse(q.node, wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
 	}
 	for _, name := range slices.Concat(c.DNSNames, c.IPAddresses) {
-		listed := q.logs.CertificateNames.Allows(name, q.node, q.own.Now())
-		if err := q.session.JudgeName(ctx, name, listed); err != nil {
-			return err
+		if err := q.session.JudgeName(ctx, name); err != nil {
+			return nil, err
 		}
-		other := q.index.holder(name, q.node)
-		if other != "" && !(listed && q.logs.CertificateNames.Allows(name, other, q.own.Now())) {
-			return refuse(q.node, wire.CodeNameTaken, fmt.Errorf("%s is in a service certificate of the node %s", name, other))
+		if other := q.index.holder(name, q.node); other != "" && !slices.Contains(c.Shared, name) {
+			held = refuse(q.node, wire.CodeApprovalPending, fmt.Errorf("%s is in a service certificate of the node %s", name, other))
 		}
 	}
-	return nil
+	return held, nil
 }
 
 // checkAnswer looks for an operator's answer. pending is the refusal of a policy that wants an approval, or nil.

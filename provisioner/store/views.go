@@ -23,8 +23,6 @@ const (
 	subjectRecoveries = "muster.entry.recovery."
 	subjectUnfreeze   = "muster.entry.unfreeze."
 	subjectClock      = "muster.entry.clock."
-
-	subjectCertificateName = "muster.entry.certificate_name."
 )
 
 func (s *Store) fresh() error {
@@ -58,10 +56,8 @@ func (s *Store) openViews(ctx context.Context) error {
 		Recovery: addView(f,
 			newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
 		Unfrozen: addView(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
-		CertificateNames: orders.CertificateNames{
-			Log: addView(f, newView(subjectCertificateName, (*orders.CertificateName).LogKey))},
-		Sync:  r.check,
-		Fresh: s.fresh,
+		Sync:     r.check,
+		Fresh:    s.fresh,
 	}
 	s.Clock = addView(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {

@@ -170,7 +170,7 @@ var Members = []Member{
 	{"cause", "string", "the cause in words, for operators", "the policy gave no reason"},
 	{"reason", "string",
 		"why the key may have the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
-	{"name", "string", "of the service certificate; in events of listed names the DNS name or address", "haproxy"},
+	{"name", "string", "of the service certificate", "haproxy"},
 	{"serial", "string", "serial of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},
 	{"digest", "string", "SHA-256 over certificate and configuration, hex", "9f2c0d6a…"},
 	{"token_id", "string", "of the token, 32 hex digits", "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d"},

@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+	"muster/server"
 	"muster/server/certificates"
 )
 
@@ -22,19 +26,19 @@ func (h *host) dir(name string) string {
 	return filepath.Clean(dir)
 }
 
-func (h *host) write(path, text string) {
-	h.t.Helper()
+func write(t *testing.T, path, text string) {
+	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
 func (h *host) specification(name, text string) {
 	h.t.Helper()
-	h.write(filepath.Join(h.Dir, "certificates.d", name+".yaml"), text)
+	write(h.t, filepath.Join(h.Dir, "certificates.d", name+".yaml"), text)
 }
 
 func (h *host) status(name string) (s certificates.Status) {
@@ -122,4 +126,66 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+func pushing(certificates string) string {
+	return "package muster.enroll\n\ndefault allow := true\n\n" + certificates + "\n"
+}
+
+// decide puts a policy in use and has the node ask for its configuration again.
+func (h *host) decide(policy string) {
+	h.t.Helper()
+	reloads := strings.Count(h.f.Log(), `"msg":"policy reloaded"`)
+	h.f.Write("policy/policy.rego", policy)
+	h.f.Eventually("the policy is in use", func() bool {
+		return strings.Count(h.f.Log(), `"msg":"policy reloaded"`) > reloads
+	})
+	applied := strings.Count(h.f.Log(), `"msg":"configuration applied"`)
+	h.f.Eventually("the node takes the order", func() bool {
+		_, err := h.f.Daemon().Orders().Nodes.Command(h.f.Context(), identity,
+			operate.CommandOrder{Verb: wire.VerbReconfigure}, trust.Cause{By: "anna", Why: "test"})
+		return err == nil
+	})
+	h.f.Eventually("the node has the configuration", func() bool {
+		return strings.Count(h.f.Log(), `"msg":"configuration applied"`) > applied
+	})
+}
+
+// The policy gives a node a certificate. A decision without `certificates` changes nothing, also for an agent that
+// starts again; one with an empty set takes the certificate from the node's care.
+func TestAPushedCertificateStaysUntilADecisionTakesIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	web := `certificates := {"web": {"dns_names": ["{{.identity}}"], "files": {"combined": {"path": "` + dir + `/web.pem"}}}}`
+	h := newHost(t, testbed.Options{Policy: pushing(web)}, func(cfg *server.Config) {
+		testbed.WatchOften(cfg)
+		write(t, filepath.Join(filepath.Dir(cfg.ConfFile), "certificates.yaml"), "directories: ["+dir+"]\n")
+	})
+	s := h.awaits("web", certificates.Current)
+	if s.Source != "pushed" {
+		t.Errorf("source %q", s.Source)
+	}
+	h.decide(pushing(""))
+	h.Stop()
+	h.Start()
+	h.f.Eventually("the agent answers", func() bool {
+		status, _, _ := h.run(nil, "certificate", "renew", "web")
+		return status == 0
+	})
+	h.f.Eventually("it is renewed", func() bool {
+		now := h.status("web")
+		return now.State == certificates.Current && now.Serial != s.Serial
+	})
+	h.decide(pushing("certificates := {}"))
+	h.f.Eventually("no certificate is wanted", func() bool {
+		_, out, _ := h.run(nil, "certificate", "list", "-o", "name")
+		return out == ""
+	})
+	if _, err := tls.LoadX509KeyPair(dir+"/web.pem", dir+"/web.pem"); err != nil {
+		t.Errorf("the files do not stay: %v", err)
+	}
+	h.f.Check()
 }

@@ -48,10 +48,11 @@ type host struct {
 	f *testbed.Fleet
 }
 
-func newHost(t *testing.T, opts testbed.Options) *host {
+func newHost(t *testing.T, opts testbed.Options, edit ...func(*server.Config)) *host {
 	t.Helper()
 	f := testbed.New(t, opts)
-	a := f.Agent(identity, f.Token(nil), func(cfg *server.Config) { cfg.Socket = server.DefaultSocket(cfg.SSLDir) })
+	edit = append(edit, func(cfg *server.Config) { cfg.Socket = server.DefaultSocket(cfg.SSLDir) })
+	a := f.Agent(identity, f.Token(nil), edit...)
 	f.WaitProvisioned(a)
 	return &host{Agent: a, t: t, f: f}
 }

@@ -146,6 +146,14 @@ type ServiceRequest struct {
 
 }
 
+// Service returns the name of the requested service certificate, or "".
+func (in *Input) Service() string {
+	if in.Certificate == nil {
+		return ""
+	}
+	return in.Certificate.Name
+}
+
 // A Provisioner is the provisioner that decides.
 type Provisioner struct {
 	Site    string `json:"site"`

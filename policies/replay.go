@@ -58,8 +58,8 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 		From:  recorded.Verdict,
 		Was:   recorded.Reasons,
 	}
-	if c := recorded.Input.Certificate; c != nil {
-		n.Node += "/" + c.Name
+	if name := recorded.Input.Service(); name != "" {
+		n.Node += "/" + name
 	}
 	d, _, err := r.next.Preview(ctx, recorded.Input)
 	if err != nil {

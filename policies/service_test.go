@@ -295,3 +295,60 @@ func TestReplayKeepsServiceCertificatesApart(t *testing.T) {
 		t.Errorf("report %+v", report)
 	}
 }
+
+// TestTheDocumentedServiceRulesWork loads what docs/policies.md shows.
+func TestTheDocumentedServiceRulesWork(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "\n## Service certificates\n")
+	var blocks []string
+	for i, part := range strings.Split(text, "```") {
+		if i%2 == 1 {
+			blocks = append(blocks, part)
+		}
+	}
+	data, rules, pushed := strings.TrimPrefix(blocks[0], "yaml"), strings.TrimPrefix(blocks[1], "rego"),
+		strings.TrimPrefix(blocks[2], "rego")
+	e, err := policies.Load(policies.Config{Paths: at(t, fstest.MapFS{
+		"p.rego":    {Data: []byte(allowAll + pushed)},
+		"c.rego":    {Data: []byte(rules)},
+		"data.yaml": {Data: []byte(data + "networks: {internal: {web1.example.net: web1.internal.example.net}}\n")},
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := service("web1.internal.example.net")
+	in.Certificate.Network, in.Certificate.Profile = "internal", "public"
+	if d, err := e.Decide(t.Context(), in); err != nil || d.Verdict() != policies.VerdictApproval ||
+		d.Certificate.TTL != 7*24*time.Hour {
+		t.Errorf("Decide = %+v, %v", d, err)
+	}
+	in.CSR.DNSNames = []string{"web1.example.net"}
+	in.Certificate.Profile = ""
+	if d, err := e.Decide(t.Context(), in); err != nil || d.Verdict() != policies.VerdictDeny {
+		t.Errorf("Decide = %+v, %v", d, err)
+	}
+	node := stranger()
+	node.Facts = []byte(`{"services": ["haproxy"]}`)
+	d, err := e.Decide(t.Context(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := wire.Files{Configuration: map[string]string{"a": "b"}, Certificates: d.Certificates}
+	if err := files.Check(); err != nil || len(d.Certificates) != 1 {
+		t.Errorf("pushed: %+v, %v", d.Certificates, err)
+	}
+	builtin, err := policies.Load(policies.Config{Paths: at(t, fstest.MapFS{"p.rego": {Data: []byte(allowAll)},
+		"data.yaml": {Data: []byte(data)}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = service("www.example.net")
+	in.CSR.IPAddresses = []string{"192.0.2.10"}
+	if d, err := builtin.Decide(t.Context(), in); err != nil || d.Verdict() != policies.VerdictAllow {
+		t.Errorf("Decide = %+v, %v", d, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,18 +29,21 @@ type eval struct {
 	verb.Operator
 	policy, input string
 	node          wire.Identity
+	certificate   string
 	since         time.Duration
 }
 
 const evalHelp = `Shows how a policy decides about one node, and why. --input is a file that describes
 the node, as docs/policies.md explains; members that are missing are those of a new
-node. --node takes the newest input that the provisioner has recorded for a node. What
-the policy prints is shown. Configuration and certificate are checked as in an
-enrollment; --config names the provisioner whose template, helper and limits count.
+node. --node takes the newest input that the provisioner has recorded for a node, or,
+as NODE/NAME, for one of its service certificates. What the policy prints is shown.
+Configuration and certificate are checked as in an enrollment; --config names the
+provisioner whose template, helper and limits count.
 To see the value of each rule, give the same files to opa eval --explain=fails.
 
   muster policy eval prov/policy --input node.json
   muster policy eval prov/policy --node web1.example.net --since 12h
+  muster policy eval prov/policy --node web1.example.net/haproxy
 
 Exits with 0 if the policy decides, either way, 1 if it does not compile, makes no
 decision or one that enrollment refuses, 2 if the command line is wrong.`
@@ -49,11 +53,17 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("eval", "Show how a policy decides about one node.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of Rego files.").Required().StringVar(&v.policy)
 	cli.Flag(c, "input").StringVar(&v.input)
-	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &v.node, wire.ParseName)
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &v.node, v.parseNode)
 	cli.Since(cli.Flag(c, "since").Default("7d"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
+}
+
+func (v *eval) parseNode(text string) (wire.Identity, error) {
+	node, certificate, _ := strings.Cut(text, "/")
+	v.certificate = certificate
+	return wire.ParseName(node)
 }
 
 func (v *eval) check() error {
@@ -127,7 +137,7 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 		}
 		r, err := policies.ParseRecording(line)
 		newer := func() bool { return newest == nil || !r.Input.Time.Before(newest.Input.Time) }
-		if err == nil && r.Input.Identity == string(v.node) && newer() {
+		if err == nil && r.Input.Identity == string(v.node) && r.Input.Service() == v.certificate && newer() {
 			newest = r
 		}
 		return err
@@ -136,7 +146,8 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	case err != nil:
 		return nil, err
 	case newest == nil:
-		return nil, fmt.Errorf("no decision about %s is recorded in the last %s", v.node, span.Format(v.since))
+		return nil, fmt.Errorf("no decision about %s is recorded in the last %s",
+			path.Join(string(v.node), v.certificate), span.Format(v.since))
 	case newest.Redacted:
 		v.Say("facts of %s that looked like secrets were not recorded", v.node)
 	}
@@ -151,9 +162,13 @@ type answerJSON struct {
 	TTL           string            `json:"ttl,omitempty"`
 	DNSNames      []string          `json:"dns_names,omitempty"`
 	IPAddresses   []string          `json:"ip_addresses,omitempty"`
+	URIs          []string          `json:"uris,omitempty"`
 	ServerAuth    bool              `json:"server_auth,omitempty"`
+	ClientAuth    bool              `json:"client_auth,omitempty"`
 	Configuration map[string]string `json:"configuration,omitempty"`
 	Error         string            `json:"error,omitempty"`
+
+	Certificates map[string]wire.Specification `json:"certificates,omitzero"`
 }
 
 // answer returns the policy's decision, with secret values redacted.
@@ -167,8 +182,11 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 		Policy:        d.Digest,
 		DNSNames:      d.Certificate.DNSNames,
 		IPAddresses:   d.Certificate.IPAddresses,
+		URIs:          d.Certificate.URIs,
 		ServerAuth:    d.Certificate.ServerAuth,
+		ClientAuth:    d.Certificate.ClientAuth,
 		Configuration: d.Configuration,
+		Certificates:  d.Certificates,
 	}
 	if err != nil { // enrollment refuses what the policy decides
 		a.Verdict, a.Error = policies.VerdictFailed, err.Error()
@@ -191,6 +209,8 @@ func (v *eval) show(a *answerJSON) fmt.Stringer {
 	l.AddIf("Certificate TTL", a.TTL)
 	l.AddIf("More DNS Names", strings.Join(a.DNSNames, " "))
 	l.AddIf("IP Addresses", strings.Join(a.IPAddresses, " "))
+	l.AddIf("URIs", strings.Join(a.URIs, " "))
+	l.AddIf("Service Certificates", strings.Join(slices.Sorted(maps.Keys(a.Certificates)), " "))
 	keys := slices.Sorted(maps.Keys(a.Configuration))
 	for i, key := range keys {
 		keys[i] = key + " = " + a.Configuration[key]

@@ -34,6 +34,11 @@ if [ "$program" = muster ]; then
 fi
 put 0644 "${pages[@]}" "$usr/share/man/man1"
 
+if [ "$program" = muster-server ]; then
+    install -d -m 0755 "${DESTDIR:-}"/etc/muster/{certificates.d,actions.d,tls}
+    service 0644 deploy/certmonger/muster "${DESTDIR:-}/var/lib/certmonger/cas/muster"
+fi
+
 if [ "$init" = openrc ]; then
     service 0755 "deploy/openrc/${services[0]}" "${DESTDIR:-}/etc/init.d/${services[0]}"
     exit

@@ -102,6 +102,7 @@ func TestPackagesHaveTheirFiles(t *testing.T) {
 			"644 /usr/lib/systemd/system-preset/50-muster-server.preset",
 			"644 /usr/share/man/man1/muster-server.1.gz", "644 /usr/share/doc/muster-server/copyright",
 			"644 /usr/share/doc/muster-server/LICENSE", "644 /usr/share/doc/muster-server/changelog.gz",
+			"644 /var/lib/certmonger/cas/muster",
 		},
 	} {
 		rpm := filepath.Join(dir, name+"-0.1.0~rc1-1.x86_64.rpm")

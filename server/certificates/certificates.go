@@ -299,13 +299,14 @@ func (m *Manager) work(ctx context.Context, name string, u *unit) {
 	if ctx.Err() != nil {
 		return // the next process goes on
 	}
+	gone := w.gone && err == nil
 	var next time.Time
-	if u.state.State != "" {
+	if !gone {
 		next = m.settle(ctx, u.state, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u.state.State == "" {
+	if gone {
 		delete(m.units, name)
 	}
 	u.next, u.status = next, u.state.Status

@@ -7,10 +7,8 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -30,7 +29,7 @@ import (
 
 const (
 	identity = "web1.example.net"
-	patience = 30 * time.Second
+	patience = 10 * time.Second
 	life     = 24 * time.Hour
 )
 
@@ -42,13 +41,15 @@ type node struct {
 	authority *ca.Authority
 	log       *lockedBuffer
 
-	mu      sync.Mutex // guards the fields below
-	now     time.Time
+	mu      sync.Mutex                           // guards the fields below
+	ahead   time.Duration                        // the node's clock and the provisioner's
 	answer  func(*wire.CertificateRequest) error // nil: issue
 	given   map[string]*given                    // by key
 	asks    []*wire.CertificateRequest
 	revoked []string // names
 	facts   string
+
+	due bool // the test expects a new certificate
 }
 
 // given is what the provisioner has issued for one key.
@@ -69,7 +70,7 @@ func newNode(tb testing.TB) *node {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	n := &node{tb: tb, dir: tb.TempDir(), log: &lockedBuffer{}, given: make(map[string]*given), now: time.Now()}
+	n := &node{tb: tb, dir: tb.TempDir(), log: &lockedBuffer{}, given: make(map[string]*given)}
 	if n.dir, err = filepath.EvalSymlinks(n.dir); err != nil {
 		tb.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func newNode(tb testing.TB) *node {
 		Protected:      []string{n.path("etc/ssl"), n.path("token.jwt")},
 		BackoffMin:     10 * time.Millisecond,
 		BackoffMax:     50 * time.Millisecond,
-		WatchInterval:  5 * time.Millisecond,
+		WatchInterval:  20 * time.Millisecond,
 		Facts: func() json.RawMessage {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -118,7 +119,7 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 func (n *node) clock() time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.now
+	return time.Now().Add(n.ahead)
 }
 
 // set changes what the mutex guards.
@@ -153,6 +154,31 @@ files:
   ca: {path: DIR/srv/ca.pem, mode: 0640}
   combined: {path: DIR/srv/web.pem, order: [key, certificate, chain]}
 `
+
+func (n *node) exists(name string) bool { _, err := os.Stat(n.path(name)); return err == nil }
+
+// action defines an action that runs a script.
+func (n *node) action(name, script string) {
+	n.tb.Helper()
+	n.write(name+".sh", "#!/bin/sh\n"+script+"\n")
+	if err := os.Chmod(n.path(name+".sh"), 0o755); err != nil {
+		n.tb.Fatal(err)
+	}
+	n.write("etc/actions.d/"+name+".yaml", "program: DIR/"+name+".sh\n")
+}
+
+// parse reads a specification as it is pushed.
+func parse(t *testing.T, text string) (spec wire.Specification) {
+	t.Helper()
+	b, err := conffile.ToJSON([]byte(text))
+	if err == nil {
+		err = json.Unmarshal(b, &spec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
 
 func (n *node) specify(name, text string) {
 	n.tb.Helper()
@@ -289,7 +315,7 @@ func (n *node) await(name, what string, want func(certificates.Status) bool) cer
 
 func await(tb testing.TB, is func() bool, not func() string) {
 	tb.Helper()
-	for end := time.Now().Add(patience); !is(); <-time.After(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatal(not())
 		}
@@ -354,7 +380,7 @@ func (n *node) checkTidy() {
 	}
 }
 
-func (n *node) pass(d time.Duration) { n.set(func() { n.now = n.now.Add(d) }) }
+func (n *node) pass(d time.Duration) { n.set(func() { n.ahead += d }) }
 
 type lockedBuffer struct {
 	mu sync.Mutex
@@ -413,6 +439,3 @@ func TestLifeOfACertificate(t *testing.T) {
 		}
 	}
 }
-
-var _ = maps.Keys[map[string]int]
-var _ = errors.New

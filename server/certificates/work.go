@@ -242,11 +242,7 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 			m.cfg.Log.WarnContext(ctx, "service certificate was not revoked", "name", st.Name, "err", err)
 		}
 	}
-	if err := remove(filepath.Join(m.cfg.State, st.Name+".json")); err != nil {
-		return err
-	}
-	st.State = ""
-	return disk.SyncDir(m.cfg.State)
+	return errors.Join(remove(filepath.Join(m.cfg.State, st.Name+".json")), disk.SyncDir(m.cfg.State))
 }
 
 // settle records how the steps ended, and returns when to take the next ones.

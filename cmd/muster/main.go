@@ -13,6 +13,7 @@ import (
 	"muster/cmd/muster/bench"
 	"muster/cmd/muster/broker"
 	"muster/cmd/muster/ca"
+	"muster/cmd/muster/certificate"
 	"muster/cmd/muster/completion"
 	"muster/cmd/muster/demo"
 	"muster/cmd/muster/events"
@@ -42,7 +43,7 @@ var cliProgram = cli.Program{
 	Groups: []cli.Group{
 		{Title: "Start here", Commands: []string{"demo", "provisioner init", "server run", "migrate"}},
 		{Title: "Tokens and signers", Commands: []string{"jwt", "token", "signer"}},
-		{Title: "Nodes", Commands: []string{"node", "allow", "events"}},
+		{Title: "Nodes", Commands: []string{"node", "allow", "certificate", "events"}},
 		{Title: "Policy", Commands: []string{"policy"}},
 		{Title: "Authority", Commands: []string{"ca", "recovery"}},
 		{Title: "Operators", Commands: []string{"operator", "webhook", "pause", "resume"}},
@@ -69,6 +70,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	signer.Add(app, all)
 	node.Add(app, all)
 	allow.Add(app, all)
+	certificate.Add(app, all)
 	events.Add(app, all)
 	status.Add(app, all)
 	pause.Add(app, all)
@@ -84,7 +86,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 }
 
 func addServer(app *kingpin.Application, all verbs) {
-	c := app.Command("server", "Run and check the agent of a node.").
+	c := app.Command("server", "Run the agent of a node.").
 		HelpLong("The same verbs as those of the program muster-server, which is small enough for\nevery machine.")
 	servercmd.AddRun(c, all)
 	servercmd.AddDoctor(c, all)

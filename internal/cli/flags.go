@@ -59,8 +59,14 @@ var flagTexts = map[string]flagText{
 	"rejected": {"", "List rejected keys, not pending nodes."},
 	"since":    {"SPAN-OR-TIME", "Begin at this time: a span before now, such as 12h or 7d, or a time."},
 	"site":     {"SITE", "Site that the command is about, such as ams1. In limits of signers, repeatable."},
+	"stuck":    {"", "Only service certificates that are stuck, as their nodes report."},
+	"waiting":  {"", "Only service certificates that wait for an approval."},
+	"expiring": {
+		"SPAN-OR-TIME",
+		"Only service certificates that end before then, or have ended: a span from now, such as 7d, or a time.",
+	},
 	"sort":     {"ORDER", "Order of the list: name, expires (earliest end first) or changed (newest first)."},
-	"state":    {"STATE", "Only nodes in this state: enrolled, provisioned, revoked or retired. Repeatable."},
+	"state":    {"STATE", "Only those in this state: of nodes enrolled, provisioned, revoked or retired. Repeatable."},
 	"token-id": {"ID", "Only nodes that used the token with this id."},
 	"type": {
 		"TYPE",

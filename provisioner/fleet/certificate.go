@@ -32,7 +32,7 @@ func (x *Inspector) Certificate(id wire.Identity, name string) (*CertificateRepo
 		return nil, fmt.Errorf("%.80q of %s: %w", name, id, services.ErrNone)
 	}
 	e := &explainer{Explanation: &Explanation{Identity: id}}
-	e.certificate(x, &listed, entry)
+	e.certificate(&listed, entry)
 	return &CertificateReport{Listed: listed, Entry: entry, Findings: e.Findings}, nil
 }
 
@@ -52,7 +52,7 @@ func (e *explainer) certificates(x *Inspector) {
 			continue
 		}
 		if listed, entry, ok := x.services.Get(l.Node, l.Name); ok {
-			e.certificate(x, &listed, entry)
+			e.certificate(&listed, entry)
 		}
 	}
 	if found > maxServices {
@@ -63,7 +63,7 @@ func (e *explainer) certificates(x *Inspector) {
 }
 
 // certificate explains one service certificate.
-func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Certificate) {
+func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 	named := func(verb, text string) Action {
 		return Action{Verb: "certificate " + verb, Identity: e.Identity, Name: l.Name, Text: text}
 	}
@@ -87,7 +87,7 @@ func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Ce
 				[]Action{approve, named("reject", "refuse these names")}
 		default:
 			e.add(string(w.Code), "%s was refused, last at %s: %s.", asks, stamp(w.Asked),
-				withCause(w.Code, w.Cause)).Do = x.certificateRemedies(e.Identity, w)
+				withCause(w.Code, w.Cause)).Do = certificateRemedies(w)
 		}
 	}
 	if s := c.State; s != nil && (s.Stuck || s.Error != "") {
@@ -115,7 +115,7 @@ func (e *explainer) certificate(x *Inspector, l *services.Listed, c *services.Ce
 }
 
 // certificateRemedies are the actions after a refused request for a service certificate.
-func (x *Inspector) certificateRemedies(id wire.Identity, w *services.Waiting) (do []Action) {
+func certificateRemedies(w *services.Waiting) []Action {
 	switch w.Code {
 	case wire.CodeDenied, wire.CodeNameTaken:
 		return []Action{{Text: "correct the specification on the machine, or data.muster.certificate of the policy"}}

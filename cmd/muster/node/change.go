@@ -167,13 +167,13 @@ func (v *grant) askKey(ctx context.Context) error {
 	if _, err := fmt.Fprint(os.Stderr, cli.NewListTable(&v.Output.Output, pending.Waiting, grantColumns)); err != nil {
 		return err
 	}
-	v.key, err = ask(ctx, fmt.Sprintf("Which key may take %s? Give 8 digits or more from the right machine's log:",
+	v.key, err = verb.Ask(ctx, fmt.Sprintf("Which key may take %s? Give 8 digits or more from the right machine's log:",
 		v.names[0]))
 	switch {
 	case err != nil:
 		return err
 	case v.key == "":
-		return errNo
+		return verb.ErrNo
 	}
 	v.key, err = parseFingerprint(v.key)
 	return err

@@ -112,13 +112,7 @@ func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Patt
 
 // pages calls each for every page of the list. each returns the limit of the next page, 0 to stop.
 func pages(ctx context.Context, o *verb.Operator, q fleet.Query, each func(*fleet.Page) (limit int)) error {
-	for {
-		p, err := verb.Get[*fleet.Page](ctx, o, "/v1/nodes?"+httpapi.NodeQuery(q).Encode())
-		if err != nil {
-			return err
-		}
-		if q.Cursor, q.Limit = p.Next, each(p); q.Cursor == "" || q.Limit == 0 {
-			return nil
-		}
-	}
+	return verb.Pages(ctx, o, "/v1/nodes", httpapi.NodeQuery(q), func(p *fleet.Page) (string, int) {
+		return p.Next, each(p)
+	})
 }

@@ -48,18 +48,12 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return nil, err
 		}
-		next := func(listed int) int { // of the next request
-			if limit == 0 {
-				return paging.MaxLimit
-			}
-			return min(limit-listed, paging.MaxLimit)
-		}
-		q.Limit = next(0)
+		q.Limit = verb.PageLimit(limit, 0)
 		list := &fleet.Page{Nodes: []fleet.Node{}}
 		return list, pages(ctx, o, q, func(p *fleet.Page) int {
 			p.Nodes = append(list.Nodes, p.Nodes...)
 			*list = *p
-			return next(len(list.Nodes))
+			return verb.PageLimit(limit, len(list.Nodes))
 		})
 	}, showList)
 }

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -182,7 +180,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 		return verb.Show(&v.Output, r, func(*result) fmt.Stringer { return v.none() })
 	}
 	if !v.yes && (r.Chosen != 1 || len(v.names) != 1) {
-		if err := agree(ctx, v.verb, w); err != nil {
+		if err := verb.Agree(ctx, "node "+v.verb, w.text(), w.table); err != nil {
 			return err
 		}
 	}
@@ -239,36 +237,4 @@ func (v *order) show(w *targets) error {
 func (v *order) none() fmt.Stringer {
 	v.Say("no nodes match: nothing to do")
 	return nil
-}
-
-// agree asks on the terminal, where y and yes are consent.
-func agree(ctx context.Context, name string, w *targets) error {
-	if w.table != nil { // on standard error, since standard output is for the result
-		if _, err := fmt.Fprint(os.Stderr, w.table); err != nil {
-			return err
-		}
-	}
-	question := fmt.Sprintf("%s %s?", name, w.text())
-	if !cli.IsTerminal(os.Stdin) {
-		return &cli.UsageError{
-			Mistakes: fmt.Errorf("%s No terminal to ask on: give --yes", question),
-			Help:     verb.Program + " node " + name,
-		}
-	}
-	answer, err := ask(ctx, question+" [y/N]")
-	if err == nil && answer != "y" && answer != "yes" {
-		err = errNo
-	}
-	return err
-}
-
-var errNo = errors.New("not done: the answer was no")
-
-// ask returns the answer to a question on the terminal in lower case, without blanks around it.
-func ask(ctx context.Context, question string) (string, error) {
-	if _, err := fmt.Fprintf(os.Stderr, "%s ", cli.Printable(question)); err != nil {
-		return "", err
-	}
-	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-	return strings.ToLower(strings.TrimSpace(line)), ctx.Err()
 }

@@ -109,7 +109,7 @@ func (o *Operator) Chosen() string {
 }
 
 // asking are the commands in advice that ask a provisioner.
-var asking = regexp.MustCompile("`muster (?:allow|events|node|recovery|resume|status|token|webhook)[^`]*")
+var asking = regexp.MustCompile("`muster (?:allow|certificate|events|node|recovery|resume|status|token|webhook)[^`]*")
 
 // Pasteable adds [Operator.Chosen] to the commands in a text.
 func (o *Operator) Pasteable(text string) string {

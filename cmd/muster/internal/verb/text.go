@@ -95,4 +95,4 @@ func Flags(err error) error {
 }
 
 // flagOf maps parameters of queries to flags with another name.
-var flagOf = map[string]string{"token": "token-id", "from": "address"}
+var flagOf = map[string]string{"token": "token-id", "from": "address", "expires_before": "expiring"}

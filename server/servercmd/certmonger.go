@@ -228,7 +228,7 @@ func (v *certmongerVerb) writeHelper() error {
 	}
 	text := fmt.Sprintf("id=muster\nca_type=EXTERNAL\nca_is_default=0\nca_external_helper=%s certmonger --ssl-dir %s "+
 		"--socket %s\n", program, v.cfg.SSLDir, v.cfg.Socket)
-	if err := cli.WriteNew(at, []byte(text), 0o600, true); err != nil {
+	if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("%w: is certmonger installed?", err)
 	}
 	return v.print(at + " written: restart certmonger, then use it with `getcert request -c muster`\n")

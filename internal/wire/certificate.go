@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -72,12 +71,6 @@ type ServiceCertificate struct {
 	Serial      string `json:"serial,omitempty"`      // lower-case hex
 	Certificate string `json:"certificate,omitempty"` // PEM: leaf, issuing certificate
 	CA          string `json:"ca,omitempty"`          // PEM: the roots, as in [Enrolled]
-}
-
-// LogValue omits the certificate request.
-func (r *CertificateRequest) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity), slog.String("name", r.Name),
-		slog.String("verb", string(r.Verb)), slog.String("source", r.Source), slog.Int("csr_bytes", len(r.CSR)))
 }
 
 // ValidCertificateName is [ValidPolicyName] without names that begin like a flag.

@@ -125,6 +125,9 @@ type ActionResult struct {
 // atOnce bounds the certificates that are worked on, and apart from those the actions that run.
 const atOnce = 4
 
+// longestWait is more than a refusal can ask for.
+const longestWait = 2 * time.Hour
+
 // A Manager keeps all service certificates of a node. Its methods are safe for concurrent use.
 type Manager struct {
 	cfg           Config
@@ -271,7 +274,7 @@ func (m *Manager) reload(ctx context.Context, workers *sync.WaitGroup) {
 		if !reflect.DeepEqual(u.want, w) {
 			u.want, u.due = w, true
 		}
-		clockWentBack := u.next.After(now.Add(2 * m.cfg.BackoffMax))
+		clockWentBack := u.next.After(now.Add(2*m.cfg.BackoffMax + longestWait))
 		if u.due || clockWentBack || !u.next.After(now) {
 			select {
 			case u.busy <- struct{}{}:

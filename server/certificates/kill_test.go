@@ -67,6 +67,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 // complete runs a manager until the certificate is current.
 func (n *node) complete(t *testing.T) {
 	t.Helper()
+	if !n.exists("etc/certificates.d/web.yaml") {
+		n.specify("web", web)
+	}
 	m := n.start()
 	n.await("web", "current", in(certificates.Current))
 	m.stop()

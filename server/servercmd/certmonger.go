@@ -35,8 +35,7 @@ const (
 
 const (
 	cookiePrefix = "muster "
-	longestWait  = 60  // seconds, if the provisioner asks for no other wait
-	mostWait     = 600 // seconds
+	longestWait  = 60 // seconds; up to four times as long if the provisioner asks for it
 )
 
 type certmongerVerb struct {
@@ -128,7 +127,8 @@ func (v *certmongerVerb) wait(seconds int, why error) error {
 		tries = 0
 	}
 	tries = min(max(tries, 0)+1, 10)
-	seconds = min(max(seconds, min(1<<tries, longestWait)), mostWait)
+	own := min(1<<tries, longestWait)
+	seconds = min(max(seconds, own), 4*own)
 	return v.end(exitWait, fmt.Sprintf("%d\n%s%d\n", seconds, cookiePrefix, tries), why)
 }
 
@@ -194,25 +194,22 @@ func nameOf(text string) string {
 	return ""
 }
 
-// roots prints the authorities in three groups. An empty second group would be skipped, so it repeats the first. Each
-// certificate needs a name of its own.
+// roots prints the authorities in three groups, of which certmonger skips none that is empty. It writes the first one
+// into files: with what issues in it, certificate, authority and key make a combined file with the whole chain.
 func (v *certmongerVerb) roots() error {
 	roots, issuing, err := server.Authorities(v.cfg)
 	if err != nil {
 		return cli.WithStatus(err, exitUnreachable)
 	}
-	trusted := named(roots)
-	return v.print(trusted + "\n" + trusted + "\n" + named(issuing))
+	return v.print(named(issuing) + named(roots) + "\n" + named(roots) + "\n" + named(issuing))
 }
 
+// named puts a name of its own before each certificate.
 func named(list []*x509.Certificate) string {
 	var b strings.Builder
 	for i, c := range list {
-		name := strings.Join(strings.Fields(cmp.Or(cli.Printable(c.Subject.CommonName), "authority")), " ")
-		if i > 0 {
-			name += fmt.Sprintf(" %d", i+1)
-		}
-		b.WriteString(name + "\n" + trust.EncodeCertificates(list[i:i+1]))
+		name := strings.Join(strings.Fields(c.Subject.CommonName), " ")
+		fmt.Fprintf(&b, "%s %.4x\n%s", name, sha256.Sum256(c.Raw), trust.EncodeCertificates(list[i:i+1]))
 	}
 	return b.String()
 }

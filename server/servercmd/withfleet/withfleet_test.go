@@ -54,6 +54,9 @@ func newHost(t *testing.T, opts testbed.Options, edit ...func(*server.Config)) *
 	edit = append(edit, func(cfg *server.Config) { cfg.Socket = server.DefaultSocket(cfg.SSLDir) })
 	a := f.Agent(identity, f.Token(nil), edit...)
 	f.WaitProvisioned(a)
+	f.Eventually("the agent is connected", func() bool {
+		return strings.Contains(f.Log(), `"msg":"connected to the fleet"`)
+	})
 	return &host{Agent: a, t: t, f: f}
 }
 

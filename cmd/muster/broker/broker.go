@@ -22,7 +22,7 @@ import (
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("broker", "Set up and run brokers apart from the provisioner.").
+	c := app.Command("broker", "Run brokers apart from the provisioner.").
 		HelpLong("A single provisioner has an embedded broker and does not need these verbs. Several\n" +
 			"provisioners, or a remote site, use nats-servers that these verbs configure.")
 	addConfig(c, all)

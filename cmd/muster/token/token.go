@@ -27,7 +27,7 @@ if it was never used.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("token", "Show and revoke used tokens.").HelpLong(help)
+	c := app.Command("token", "Manage used tokens.").HelpLong(help)
 	addList(c, all)
 	addShow(c, all)
 	addRevoke(c, all)

@@ -39,6 +39,8 @@ func adviceOf(a fleet.Action) advice {
 	}
 	page, ok := pagesOf[a.Verb]
 	switch {
+	case a.Name != "":
+		shown.Label, shown.Link = "Service certificate "+a.Name, certificateLink(a.Identity, a.Name)
 	case a.Verb == "token show" && a.Token != "":
 		shown.Label, shown.Link = "Token", "/tokens/"+string(a.Token)
 	case ok:

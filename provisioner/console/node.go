@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/services"
 )
 
 type nodePage struct {
@@ -21,11 +22,12 @@ type nodePage struct {
 	History  []fleet.HistoryItem // newest first
 	Complete bool
 	Waiting  []*waiting.Key
-	Actions  []*action // for its state
-	Done     string    // the order just given
-	Says     []string  // status
-	Do       []advice  // advice
-	Chip     string    // for a name without a record
+	Services []services.Listed // by name
+	Actions  []*action         // for its state
+	Done     string            // the order just given
+	Says     []string          // status
+	Do       []advice          // advice
+	Chip     string            // for a name without a record
 	ChipTone string
 	may      bool // the operator may order
 	paused   bool // enrollment is paused somewhere
@@ -48,6 +50,10 @@ func (c nodePages) node(v *visit) error {
 	}
 	if p.Waiting, err = c.cfg.Orders.Keys.Waiting(ctx, id); err != nil {
 		return err
+	}
+	own := services.Query{Filter: services.Filter{Node: wire.Pattern(id)}}
+	if page, err := c.cfg.Certificates.Index().Page(own); err == nil { // else its status says so
+		p.Services = page.Certificates
 	}
 	past, err := x.History(ctx, id)
 	switch {

@@ -57,7 +57,7 @@ func backFrom(path string) string {
 		return page
 	}
 	part, _, below := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if below && slices.Contains([]string{"nodes", "approvals", "allow", "tokens", "policies"}, part) {
+	if below && slices.Contains([]string{"nodes", "approvals", "allow", "certificates", "tokens", "policies"}, part) {
 		return "/" + part
 	}
 	return "/"

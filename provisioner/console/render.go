@@ -18,6 +18,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/login"
+	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
@@ -170,6 +171,14 @@ func tone(what any) string {
 			provisioner.StateProvisioned: "good",
 			provisioner.StateEnrolled:    "warn",
 			provisioner.StateRevoked:     "bad",
+		}[v]
+	case services.State:
+		return map[services.State]string{
+			services.StateCurrent: "good",
+			services.StateWaiting: "warn",
+			services.StateRefused: "bad",
+			services.StateExpired: "bad",
+			services.StateRevoked: "bad",
 		}[v]
 	case events.Type:
 		return eventTones[v]

@@ -29,25 +29,29 @@ func (c *Console) table() map[string]route {
 	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
+	certificates := certificatePages{c}
 	pages := map[string]route{
-		"GET /{$}":               {viewer, overview.overview},
-		"GET /nodes":             {viewer, nodes.nodes},
-		"GET /nodes/{identity}":  {viewer, nodes.node},
-		"GET /approvals":         {viewer, approvals.approvals},
-		"POST /approvals/decide": {operator, approvals.decide},
-		"GET /allow":             {viewer, allow.allow},
-		"POST /allow":            {operator, allow.addAllowance},
-		"GET /tokens":            {viewer, tokens.tokens},
-		"GET /tokens/{tid}":      {viewer, tokens.token},
-		"GET /policies":          {viewer, policies.policies},
-		"GET /events":            {viewer, events.events},
+		"GET /{$}":                            {viewer, overview.overview},
+		"GET /nodes":                          {viewer, nodes.nodes},
+		"GET /nodes/{identity}":               {viewer, nodes.node},
+		"GET /approvals":                      {viewer, approvals.approvals},
+		"POST /approvals/decide":              {operator, approvals.decide},
+		"GET /allow":                          {viewer, allow.allow},
+		"POST /allow":                         {operator, allow.addAllowance},
+		"GET /certificates":                   {viewer, certificates.certificates},
+		"GET /certificates/{identity}/{name}": {viewer, certificates.certificate},
+		"GET /tokens":                         {viewer, tokens.tokens},
+		"GET /tokens/{tid}":                   {viewer, tokens.token},
+		"GET /policies":                       {viewer, policies.policies},
+		"GET /events":                         {viewer, events.events},
 	}
 	for path, of := range map[string]func(*visit) (*order, error){
-		"/enrollment/{action}":          overview.order,
-		"/nodes/{identity}/do/{action}": nodes.order,
-		"/allow/remove":                 allow.removal,
-		"/tokens/{tid}/do/{action}":     tokens.order,
-		"/policies/reload":              policies.reload,
+		"/enrollment/{action}":                        overview.order,
+		"/nodes/{identity}/do/{action}":               nodes.order,
+		"/allow/remove":                               allow.removal,
+		"/certificates/{identity}/{name}/do/{action}": certificates.order,
+		"/tokens/{tid}/do/{action}":                   tokens.order,
+		"/policies/reload":                            policies.reload,
 	} {
 		pages["GET "+path], pages["POST "+path] = route{operator, c.ordered(of)}, route{operator, c.ordered(of)}
 	}
@@ -56,13 +60,14 @@ func (c *Console) table() map[string]route {
 
 // Pages by noun.
 type (
-	overviewPages struct{ *Console }
-	nodePages     struct{ *Console }
-	approvalPages struct{ *Console }
-	allowPages    struct{ *Console }
-	tokenPages    struct{ *Console }
-	policyPages   struct{ *Console }
-	eventPages    struct{ *Console }
+	overviewPages    struct{ *Console }
+	nodePages        struct{ *Console }
+	approvalPages    struct{ *Console }
+	allowPages       struct{ *Console }
+	tokenPages       struct{ *Console }
+	certificatePages struct{ *Console }
+	policyPages      struct{ *Console }
+	eventPages       struct{ *Console }
 )
 
 func (c *Console) routes() {

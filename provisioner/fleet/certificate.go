@@ -70,7 +70,7 @@ func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 	onMachine := func(why string) Action {
 		return Action{Text: "run `muster-server certificate show " + l.Name + "` on the machine: " + why}
 	}
-	if w := c.Waiting; w != nil {
+	if w := c.Waiting; l.Request != "" {
 		asks := fmt.Sprintf("The request for service certificate %s of %s, for %s (%s), made first at %s,", l.Name,
 			e.Identity, cmp.Or(strings.Join(w.Names, ", "), "no name"), cmp.Or(strings.Join(w.Usages, ", "), "server"),
 			stamp(w.Since))
@@ -83,10 +83,10 @@ func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 			e.add("certificate_rejected", "%s was rejected at %s by %s%s.", asks, stamp(a.At), a.By,
 				because(a.Why)).Do = []Action{approve}
 		case w.Code == wire.CodeApprovalPending:
-			e.add(string(w.Code), "%s waits for an approval%s.", asks, because(w.Cause)).Do =
+			e.add("certificate_waiting", "%s waits for an approval%s.", asks, because(w.Cause)).Do =
 				[]Action{approve, named("reject", "refuse these names")}
 		default:
-			e.add(string(w.Code), "%s was refused, last at %s: %s.", asks, stamp(w.Asked),
+			e.add("certificate_refused", "%s was refused, last at %s: %s.", asks, stamp(w.Asked),
 				withCause(w.Code, w.Cause)).Do = certificateRemedies(w)
 		}
 	}
@@ -100,15 +100,15 @@ func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 			onMachine("it says what to correct"),
 		}
 	}
-	switch l.State {
-	case services.StateExpired:
+	switch {
+	case l.State == services.StateExpired:
 		e.add("certificate_ended", "Service certificate %s, %s, ended at %s without a renewal.", l.Name, l.Serial,
 			stamp(l.Expires)).Do = []Action{onMachine("the agent is off, is refused, or cannot save a new one")}
-	case services.StateRevoked:
+	case l.State == services.StateRevoked:
 		e.add("certificate_revoked", "All certificates of service certificate %s are revoked.", l.Name).Do = []Action{
 			{Text: "if a service still needs one, run `muster-server certificate rekey " + l.Name + "` on the machine"},
 		}
-	case services.StateCurrent:
+	case l.Serial != "":
 		e.add("certificate_current", "Service certificate %s is %s, until %s.", l.Name, l.Serial, stamp(l.Expires)).Do =
 			[]Action{named("revoke", "end it, if its key is lost or no service needs it")}
 	}

@@ -84,7 +84,7 @@ var Types = []Meaning{
 		[]string{"node", "name", "serial", "policy"}, []string{"source", "attempt", "elapsed_ns"}},
 	{CertificateFailed, "A node got no service certificate. The first 20 of a node are reported, then one every half " +
 		"minute; left_out counts the rest.",
-		[]string{"node", "name", "code", "cause"}, []string{"policy", "source", "left_out"}},
+		[]string{"node", "name", "code"}, []string{"cause", "policy", "source", "left_out"}},
 	{CertificateRevoked, "Service certificates of a node were revoked: an operator ordered it, the node does not need " +
 		"them any more, or the node was revoked, retired or handed over. Without name: all that the node had.",
 		[]string{"node"}, append([]string{"name"}, byOperator...)},

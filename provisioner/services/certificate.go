@@ -3,6 +3,7 @@ package services
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -90,6 +91,18 @@ func (c *Certificate) Check() error {
 	}
 	return nil
 }
+
+// unexpired returns the certificates for a CRL.
+func (c *Certificate) unexpired(now time.Time) []trust.RevokedCertificate {
+	all := slices.Clone(c.Former)
+	if c.Current != nil {
+		all = append(all, c.Current.RevokedCertificate)
+	}
+	return slices.DeleteFunc(all, func(r trust.RevokedCertificate) bool { return !now.Before(r.NotAfter) })
+}
+
+// forget drops what the entry has besides certificates.
+func (c *Certificate) forget() { c.Waiting, c.State, c.Approval = nil, nil, nil }
 
 // ErrNone means that the node has no such service certificate.
 var ErrNone = errors.New("no such service certificate")

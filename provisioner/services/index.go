@@ -3,7 +3,9 @@ package services
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +73,7 @@ type Index struct {
 
 	mu      sync.RWMutex
 	nodes   map[wire.Identity]map[string]indexed  // guarded by mu
-	holders map[string]map[wire.Identity]struct{} // guarded by mu: nodes by a name that an entry of theirs has
+	holders map[string]map[wire.Identity]struct{} // guarded by mu: nodes that have had the name
 }
 
 // indexed is an entry that must not be changed.
@@ -94,18 +96,10 @@ func (x *Index) put(c *Certificate, at trust.Revision) {
 		of = make(map[string]indexed)
 		x.nodes[c.Node] = of
 	}
-	before := of[c.Name]
-	if at <= before.revision {
+	if at <= of[c.Name].revision {
 		return
 	}
 	of[c.Name] = indexed{c, at}
-	if before.Certificate != nil {
-		for _, name := range before.Names {
-			if !slices.ContainsFunc(values(of), func(e *Certificate) bool { return slices.Contains(e.Names, name) }) {
-				delete(x.holders[name], c.Node)
-			}
-		}
-	}
 	for _, name := range c.Names {
 		if x.holders[name] == nil {
 			x.holders[name] = make(map[wire.Identity]struct{})
@@ -114,28 +108,37 @@ func (x *Index) put(c *Certificate, at trust.Revision) {
 	}
 }
 
-func values(of map[string]indexed) []*Certificate {
-	all := make([]*Certificate, 0, len(of))
-	for _, e := range of {
-		all = append(all, e.Certificate)
+// of returns the entries of a node, or of all nodes.
+func (x *Index) of(node wire.Identity) (all []*Certificate) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	some := x.nodes
+	if node != "" {
+		some = map[wire.Identity]map[string]indexed{node: x.nodes[node]}
+	}
+	for _, entries := range some {
+		for _, e := range entries {
+			all = append(all, e.Certificate)
+		}
 	}
 	return all
 }
 
-// of returns the entries of a node.
-func (x *Index) of(node wire.Identity) []*Certificate {
+// owners returns the nodes.
+func (x *Index) owners() []wire.Identity {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return values(x.nodes[node])
+	return slices.Collect(maps.Keys(x.nodes))
 }
 
 // holder returns another node that has a live certificate with the name, or "".
 func (x *Index) holder(name string, but wire.Identity) wire.Identity {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for node := range x.holders[name] {
-		if node != but && slices.ContainsFunc(values(x.nodes[node]), func(e *Certificate) bool {
-			return slices.Contains(e.Names, name) && x.live(e)
+	nodes := slices.Collect(maps.Keys(x.holders[name]))
+	x.mu.RUnlock()
+	for _, node := range nodes {
+		if node != but && slices.ContainsFunc(x.of(node), func(c *Certificate) bool {
+			return slices.Contains(c.Names, name) && x.live(c)
 		}) {
 			return node
 		}
@@ -188,30 +191,14 @@ func (x *Index) listed(c *Certificate) Listed {
 // Fresh returns nil while the index has every entry older than [trust.MaxAge]; lists made then are complete.
 func (x *Index) Fresh() error { return x.fresh() }
 
-// each calls do for every entry, which may not write meanwhile.
-func (x *Index) each(do func(*Certificate)) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, of := range x.nodes {
-		for _, c := range of {
-			do(c.Certificate)
-		}
-	}
-}
-
-// List returns the entries that the filter selects, in any order. The filter's caller may write orders meanwhile.
+// List returns the entries that the filter selects, in any order.
 func (x *Index) List(f Filter) iter.Seq[Listed] {
 	return func(yield func(Listed) bool) {
-		var all []*Certificate
-		x.mu.RLock()
-		for node, of := range x.nodes {
-			if f.Node == "" || f.Node.Match(node) {
-				all = append(all, values(of)...)
-			}
+		now, one := x.now(), wire.Identity("")
+		if !strings.ContainsAny(string(f.Node), "*?") {
+			one = wire.Identity(f.Node)
 		}
-		x.mu.RUnlock()
-		now := x.now()
-		for _, c := range all {
+		for _, c := range x.of(one) {
 			if l := x.listed(c); f.selects(&l, now) && !yield(l) {
 				return
 			}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -21,29 +21,31 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxFormer bounds the replaced certificates of an entry that have not expired.
-const maxFormer = 64
+const (
+	// maxFormer bounds the replaced certificates of an entry that have not expired.
+	maxFormer = 64
 
-// maxNames bounds the entries of a node, of which [wire.MaxCertificates] may be in use. Entries are never deleted.
-const maxNames = 16 * wire.MaxCertificates
+	// maxNames bounds the entries of a node, of which [wire.MaxCertificates] may be in use. Entries are never deleted.
+	maxNames = 16 * wire.MaxCertificates
+)
 
 // A request is a request of a node with the results of its verification.
 type request struct {
 	*Service
 	*wire.CertificateRequest
-	source  provisioner.Source
-	session *provisioner.Session
-	node    wire.Identity
-	begun   time.Time // monotonic
+	*provisioner.Session
+	source provisioner.Source
+	begun  time.Time // monotonic
 
-	csr *ca.CSR
-	id  string // digest of the key and of what is requested
+	csr   *ca.CSR
+	id    string   // digest of the key and of what is requested
+	asked []string // names
 
 	// Of one round.
-	entry    *Certificate // newest, or nil; its certificates are the present owner's
+	entry    *Certificate // newest of the present owner, or nil
 	after    trust.Revision
 	decision *policies.Decision
-	names    []string // to be issued, or if there is no decision yet, requested
+	names    []string // to be issued; before the policy's decision the requested ones
 	usages   []string
 	approval *Answer
 }
@@ -52,117 +54,113 @@ type request struct {
 //
 // The entry is on disk before a certificate leaves. So a crash at any step is harmless: before the write there is
 // nothing to undo, and after it the same request gets the same certificate.
-func (s *Service) Handle(
-	ctx context.Context, r *wire.CertificateRequest, source provisioner.Source,
+func (s *Service) Handle(ctx context.Context, r *wire.CertificateRequest, source provisioner.Source,
 ) (*wire.ServiceCertificate, error) {
 	q := &request{Service: s, CertificateRequest: r, source: source, begun: time.Now()}
-	answer, err := q.handle(ctx)
+	session, done, err := s.p.Session(ctx, r.Identity, source)
+	if err == nil {
+		defer done()
+		q.Session = session
+		err = q.handle(ctx)
+	}
 	if err != nil {
 		return nil, q.refused(ctx, err)
+	}
+	answer := &wire.ServiceCertificate{Name: r.Name}
+	if r.Verb == wire.CertificateIssue {
+		answer.Serial, answer.CA = q.entry.Current.Serial, s.own.Authority.RootsPEM()
+		answer.Certificate = s.own.Authority.Chain(q.entry.Current.DER)
 	}
 	return answer, nil
 }
 
-func (q *request) handle(ctx context.Context) (*wire.ServiceCertificate, error) {
-	session, done, err := q.p.Session(ctx, q.Identity, q.source)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	q.session, q.node = session, session.Node
+func (q *request) handle(ctx context.Context) error {
 	if err := q.index.Fresh(); err != nil {
-		return nil, refuse(q.node, wire.CodeRevocationsUnknown, err)
+		return q.refuse(wire.CodeRevocationsUnknown, err)
 	}
-	step := q.issue
-	switch q.Verb {
-	case wire.CertificateReport:
-		step = q.noteState
-	case wire.CertificateRevoke:
-		step = q.giveUp
-	default:
+	step := map[wire.CertificateVerb]func(context.Context) error{wire.CertificateIssue: q.issue,
+		wire.CertificateReport: q.noteState, wire.CertificateRevoke: q.giveUp}[q.Verb]
+	if q.Verb == wire.CertificateIssue {
 		q.cfg.Issuing.Add(1)
 		defer q.cfg.Issuing.Add(-1)
 		if err := q.parse(); err != nil {
-			return nil, refuse(q.node, wire.CodeCSRInvalid, err)
+			return q.refuse(wire.CodeCSRInvalid, err)
 		}
 	}
 	for round := range maxRounds {
-		if err := q.read(ctx, round > 0); err != nil {
-			return nil, err
+		err := q.read(ctx, round > 0)
+		if err == nil {
+			err = step(ctx)
 		}
-		answer, err := step(ctx)
 		if !errors.Is(err, errAgain) {
-			return answer, err
+			return err
 		}
 	}
-	return nil, refuse(q.node, wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
+	return q.refuse(wire.CodeBusy, errAgain)
 }
 
 // read finds the entry. If the index has none, the store is asked only after a conflict.
 func (q *request) read(ctx context.Context, again bool) (err error) {
-	q.entry, q.after, q.decision, q.approval = nil, 0, nil, nil
-	if _, _, known := q.index.Get(q.node, q.Name); !known && !again {
+	q.entry, q.after, q.names, q.decision = nil, 0, q.asked, nil
+	if _, _, known := q.index.Get(q.Node, q.Name); !known && !again {
 		return nil
 	}
-	if q.entry, q.after, err = q.cfg.Store.Certificate(ctx, q.node, q.Name); err != nil {
-		return refuse(q.node, provisioner.StoreCode(err), err)
+	q.entry, q.after, err = q.cfg.Store.Certificate(ctx, q.Node, q.Name)
+	if err == nil && q.entry != nil && !q.entry.OwnedSince.Equal(q.Record.OwnedSince) {
+		err = q.revokeFormer(ctx, q.Node, []*Certificate{q.entry})
+		q.entry = nil
 	}
-	if q.entry == nil || q.entry.OwnedSince.Equal(q.session.Record.OwnedSince) {
-		return nil
-	}
-	if err := q.revokeFormer(ctx, q.node, []*Certificate{q.entry}); err != nil {
-		return refuse(q.node, provisioner.StoreCode(err), err)
-	}
-	q.entry = nil
-	return nil
+	return q.unstored(err)
 }
 
-func (q *request) issue(ctx context.Context) (*wire.ServiceCertificate, error) {
+func (q *request) issue(ctx context.Context) error {
 	if q.repeats() {
-		return q.answer(), nil
+		return nil
 	}
-	if err := q.admit(); err != nil {
-		return nil, err
+	err := q.admit()
+	if err == nil {
+		err = q.decide(ctx)
 	}
-	if err := q.decide(ctx); err != nil {
-		return nil, err
-	}
-	issued, err := q.own.Authority.Issue(provisioner.ServiceRequest(q.node, q.Name, q.csr.PublicKey,
-		&q.decision.Certificate))
 	if err != nil {
-		return nil, q.note(ctx, refuse(q.node, provisioner.IssueCode(err), err))
+		return err
 	}
-	if err := q.session.Recheck(); err != nil {
-		return nil, err
+	issued, err := q.own.Authority.Issue(
+		provisioner.ServiceRequest(q.Node, q.Name, q.csr.PublicKey, &q.decision.Certificate))
+	if err != nil {
+		return q.note(ctx, q.refuse(provisioner.IssueCode(err), err))
 	}
-	renewed := q.entry != nil && q.entry.Current != nil
-	next := q.next()
+	if err := q.Recheck(); err != nil {
+		return err
+	}
+	next, renewed := q.next(), q.entry != nil && q.entry.Current != nil
+	next.Former = next.unexpired(next.UpdatedAt)
+	next.Names, next.Usages, next.Approval, next.Waiting = q.names, q.usages, q.approval, nil
 	next.Current = &Issued{
-		RevokedCertificate: trust.RevokedCertificate{
-			Serial:   issued.Serial,
-			NotAfter: issued.NotAfter,
-			Issuer:   q.own.Authority.IssuerKeyID(),
-		},
+		RevokedCertificate: trust.RevokedCertificate{Serial: issued.Serial, NotAfter: issued.NotAfter,
+			Issuer: q.own.Authority.IssuerKeyID()},
 		KeyHash:   q.csr.KeyHash,
 		Request:   q.id,
 		DER:       issued.DER,
 		NotBefore: issued.NotBefore,
 		IssuedAt:  next.UpdatedAt,
 	}
-	next.Names, next.Usages, next.Approval, next.Waiting = q.names, q.usages, q.approval, nil
-	if q.entry != nil {
-		next.Former = q.entry.unexpired(next.UpdatedAt)
-	}
 	if err := q.write(ctx, next); err != nil {
-		return nil, err
+		return err
 	}
-	if err := q.session.Recheck(); err != nil { // a sweep may have missed the entry
-		q.sweepSoon(q.node)
-		return nil, err
+	if err := q.Recheck(); err != nil {
+		_ = q.sweep(ctx, q.Node) // the sweeper may have missed this certificate
+		return err
 	}
-	q.entry = next
-	q.reportIssued(ctx, renewed)
-	return q.answer(), nil
+	e := q.event(events.CertificateIssued, q.Node, q.Name, trust.Cause{})
+	if renewed {
+		e.Type = events.CertificateRenewed
+	}
+	e.Serial, e.Policy, e.Source, e.Attempt = issued.Serial, q.decision.Digest, q.source.Address, next.Attempt
+	e.Elapsed = time.Since(q.begun)
+	q.own.Emit(e)
+	q.own.Log.InfoContext(ctx, "service certificate issued", "node", q.Node, "name", q.Name, "serial", e.Serial,
+		"names", q.names, "renewed", renewed, "elapsed", e.Elapsed)
+	return nil
 }
 
 // repeats reports whether the entry has the certificate that is requested, in the first two thirds of its life.
@@ -175,50 +173,66 @@ func (q *request) repeats() bool {
 		q.own.Authority.IssuerOf(i.DER) != ""
 }
 
-func (q *request) answer() *wire.ServiceCertificate {
-	return &wire.ServiceCertificate{
-		Name:        q.Name,
-		Serial:      q.entry.Current.Serial,
-		Certificate: q.own.Authority.Chain(q.entry.Current.DER),
-		CA:          q.own.Authority.RootsPEM(),
-	}
-}
-
 // next returns the next revision of the entry.
 func (q *request) next() *Certificate {
 	next := &Certificate{}
 	if q.entry != nil {
 		*next = *q.entry
 	}
-	next.Schema, next.Node, next.Name = Schema, q.node, q.Name
-	next.Profile, next.Network, next.Source = q.Profile, q.Network, q.Source
-	next.OwnedSince, next.Attempt, next.UpdatedAt = q.session.Record.OwnedSince, wire.NewID(), q.now()
+	next.Schema, next.Node, next.Name, next.Source = Schema, q.Node, q.Name, q.Source
+	next.OwnedSince, next.Attempt, next.UpdatedAt = q.Record.OwnedSince, wire.NewID(), q.now()
+	if q.Verb == wire.CertificateIssue {
+		next.Profile, next.Network = q.Profile, q.Network
+	}
 	return next
 }
 
-func (q *request) write(ctx context.Context, c *Certificate) error {
-	err := q.put(ctx, c, q.after)
-	if err != nil && !errors.Is(err, errAgain) {
-		return refuse(q.node, provisioner.StoreCode(err), err)
+// write is put for the entry.
+func (q *request) write(ctx context.Context, next *Certificate) error {
+	err := q.put(ctx, next, q.after)
+	if err == nil {
+		q.entry = next
 	}
-	return err
+	return q.unstored(err)
 }
 
-// parse verifies the certificate request. Nothing of it is issued but the key; names that the policy would not see are
-// refused.
+func (q *request) unstored(err error) error {
+	if err == nil || errors.Is(err, errAgain) {
+		return err
+	}
+	return q.refuse(provisioner.StoreCode(err), err)
+}
+
+func (q *request) refuse(code wire.Code, err error) error {
+	return &provisioner.Refusal{Node: q.Identity, Code: code, Err: err}
+}
+
+// parse verifies the certificate request. Only its key is issued, but names that no policy sees are refused.
 func (q *request) parse() (err error) {
 	if q.csr, err = ca.ParseCSR(q.CSR); err != nil {
 		return err
 	}
-	if err := checkAlternativeNames(q.CSR); err != nil {
+	parsed, err := x509.ParseCertificateRequest(q.CSR)
+	if err != nil {
 		return err
 	}
-	q.names = slices.Concat(q.csr.DNSNames, q.csr.IPAddresses, q.csr.URIs)
-	slices.Sort(q.names)
-	if q.usages = q.Usages; len(q.usages) == 0 {
-		q.usages = []string{"server"}
+	all := 0
+	for _, e := range parsed.Extensions {
+		var names []asn1.RawValue
+		if e.Id.String() != "2.5.29.17" {
+			continue
+		}
+		if _, err := asn1.Unmarshal(e.Value, &names); err != nil {
+			return err
+		}
+		all += len(names)
 	}
-	q.id = digest(q.csr.KeyHash, q.names, q.usages, []string{q.Profile, q.Network})
+	q.asked = slices.Sorted(slices.Values(slices.Concat(q.csr.DNSNames, q.csr.IPAddresses, q.csr.URIs)))
+	if all == 0 || all != len(q.asked) {
+		return fmt.Errorf("%d alternative names, of which %d are DNS names, IP addresses and URIs in one list: want at "+
+			"least one, and no other", all, len(q.asked))
+	}
+	q.id = digest(q.csr.KeyHash, q.asked, q.Usages, []string{q.Profile, q.Network})
 	return nil
 }
 
@@ -229,163 +243,133 @@ func digest(key string, lists ...[]string) string {
 
 // admit checks limits and the key.
 func (q *request) admit() error {
-	if len(q.names) == 0 {
-		return refuse(q.node, wire.CodeCSRInvalid, errors.New("the certificate request has no alternative names"))
-	}
-	if !q.issues.Allow(q.node) {
-		r := refuse(q.node, wire.CodeQuotaExceeded, fmt.Errorf("more than %d requests for service certificates, and "+
-			"one a second", issueRate.Burst))
-		return r
+	if !q.issues.Allow(q.Node) {
+		return q.refuse(wire.CodeQuotaExceeded, errTooMany)
 	}
 	if err := q.checkRoom(); err != nil {
 		return err
 	}
 	if by := q.p.Revocations().Key(q.csr.KeyHash); by != nil {
-		return refuse(q.node, wire.CodeIdentityRevoked, by.Err())
+		return q.refuse(wire.CodeIdentityRevoked, by.Err())
 	}
-	if slices.Contains(q.session.Record.Keys(), q.csr.KeyHash) {
-		return refuse(q.node, wire.CodeCSRInvalid, errors.New("the key is one of the node's own certificate"))
+	if slices.Contains(q.Record.Keys(), q.csr.KeyHash) {
+		return q.refuse(wire.CodeCSRInvalid, errors.New("the key is one of the node's own certificate"))
 	}
-	for _, other := range q.index.of(q.node) {
-		if i := other.Current; i == nil || i.KeyHash != q.csr.KeyHash {
-			continue
-		} else if other.Name != q.Name {
-			return refuse(q.node, wire.CodeCSRInvalid, fmt.Errorf("the key is that of service certificate %q", other.Name))
-		} else if by := q.index.revoked(i.Serial); by != nil {
-			return refuse(q.node, wire.CodeCSRInvalid, fmt.Errorf("the key's certificate was revoked: %w", by.Err()))
+	for _, c := range q.index.of(q.Node) {
+		if i := c.Current; i != nil && i.KeyHash == q.csr.KeyHash && (c.Name != q.Name || q.index.revoked(i.Serial) != nil) {
+			return q.refuse(wire.CodeCSRInvalid,
+				fmt.Errorf("the key is that of service certificate %q, %s", c.Name, q.index.listed(c).State))
 		}
-	}
-	if q.entry != nil && len(q.entry.Former) >= maxFormer && len(q.entry.unexpired(q.now())) > maxFormer {
-		return refuse(q.node, wire.CodeQuotaExceeded,
-			fmt.Errorf("%d replaced certificates have not expired, the limit", maxFormer))
 	}
 	return nil
 }
 
-// checkRoom bounds the names of a node.
+var errTooMany = errors.New("too many requests about service certificates")
+
+// checkRoom bounds the entries of a node.
 func (q *request) checkRoom() error {
-	used, all, here := 0, 0, false
-	for _, c := range q.index.of(q.node) {
-		all++
-		if !c.OwnedSince.Equal(q.session.Record.OwnedSince) {
+	used, all := 0, 1
+	for _, c := range q.index.of(q.Node) {
+		if c.Name == q.Name {
 			continue
 		}
-		if c.Name == q.Name {
-			here = true
-		} else if q.index.live(c) || q.index.asks(c) ||
-			c.State != nil && q.own.Now().Sub(c.UpdatedAt) < forgetAfter {
+		if all++; c.OwnedSince.Equal(q.Record.OwnedSince) && (q.index.live(c) || q.index.asks(c) ||
+			c.State != nil && q.own.Now().Sub(c.UpdatedAt) < forgetAfter) {
 			used++
 		}
 	}
-	if used >= wire.MaxCertificates || all >= maxNames && !here {
-		return refuse(q.node, wire.CodeQuotaExceeded, fmt.Errorf("the node has %d service certificates, limit %d, and "+
-			"has had %d, limit %d", used, wire.MaxCertificates, all, maxNames))
+	if used >= wire.MaxCertificates || all > maxNames || q.entry != nil && len(q.entry.Former) >= maxFormer &&
+		len(q.entry.unexpired(q.now())) > maxFormer {
+		return q.refuse(wire.CodeQuotaExceeded, fmt.Errorf("the node has %d other service certificates, limit %d, had %d "+
+			"names, limit %d, or replaced %d certificates that have not expired", used, wire.MaxCertificates-1, all,
+			maxNames, maxFormer))
 	}
 	return nil
 }
 
-// decide asks the policy, and judges each name that it gives.
+// decide asks the policy, judges each name that it gives, and looks for an operator's answer.
 func (q *request) decide(ctx context.Context) error {
-	want := &policies.ServiceRequest{
-		Name:    q.Name,
-		Profile: q.Profile,
-		Network: q.Network,
-		Usages:  q.usages,
-		Source:  q.Source,
-	}
-	d, err := q.session.Decide(ctx, q.csr, want)
-	pending := d != nil && d.Verdict() == policies.VerdictApproval
-	if err != nil && !pending {
+	d, err := q.Decide(ctx, q.csr, &policies.ServiceRequest{Name: q.Name, Profile: q.Profile, Network: q.Network,
+		Usages: q.Usages, Source: q.Source})
+	if err != nil && (d == nil || d.Verdict() != policies.VerdictApproval) {
 		return q.note(ctx, err)
 	}
-	q.decision = d
 	c := &d.Certificate
-	q.names, q.usages = slices.Concat(c.DNSNames, c.IPAddresses, c.URIs), nil
-	for usage, wanted := range map[string]bool{"server": c.ServerAuth, "client": c.ClientAuth} {
-		if wanted {
-			q.usages = append(q.usages, usage)
-		}
+	q.decision, q.names, q.usages = d, slices.Concat(c.DNSNames, c.IPAddresses, c.URIs), nil
+	if c.ServerAuth {
+		q.usages = append(q.usages, "server")
 	}
-	slices.Sort(q.usages)
+	if c.ClientAuth {
+		q.usages = append(q.usages, "client")
+	}
 	held, judged := q.judge(ctx, c)
 	if judged != nil {
 		return q.note(ctx, judged)
 	}
-	return q.checkAnswer(ctx, cmp.Or(held, err))
+	err = cmp.Or(held, err)
+	if q.approval = q.answered(); q.approval != nil && q.approval.Verdict == orders.VerdictReject {
+		return q.note(ctx, q.refuse(wire.CodeRejected, fmt.Errorf("rejected by %s: %s", q.approval.By, q.approval.Why)))
+	}
+	if err != nil && q.approval == nil {
+		return q.note(ctx, err)
+	}
+	return nil
 }
 
-// judge refuses what no node may have. An operator may approve that several nodes hold a name.
+// judge refuses what no node may have. Operators may approve that several nodes hold a name.
 func (q *request) judge(ctx context.Context, c *policies.Certificate) (held, err error) {
-	if err = c.Check(); len(q.names) == 0 {
-		err = errors.New("it names nothing")
-	}
-	if err != nil {
-		return nil, refuse(q.node, wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+	if err := c.Check(); err != nil {
+		return nil, q.refuse(wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
 	}
 	for _, name := range slices.Concat(c.DNSNames, c.IPAddresses) {
-		if err := q.session.JudgeName(ctx, name); err != nil {
+		if err := q.JudgeName(ctx, name); err != nil {
 			return nil, err
 		}
-		if other := q.index.holder(name, q.node); other != "" && !slices.Contains(c.Shared, name) {
-			held = refuse(q.node, wire.CodeApprovalPending, fmt.Errorf("%s is in a service certificate of the node %s", name, other))
+		if other := q.index.holder(name, q.Node); other != "" && !slices.Contains(c.Shared, name) {
+			held = q.refuse(wire.CodeApprovalPending,
+				fmt.Errorf("%s is in a service certificate of the node %s", name, other))
 		}
 	}
 	return held, nil
 }
 
-// checkAnswer looks for an operator's answer. pending is the refusal of a policy that wants an approval, or nil.
-func (q *request) checkAnswer(ctx context.Context, pending error) error {
-	var given *Answer
-	if e := q.entry; e != nil && e.Waiting != nil && e.Waiting.ID == q.waitingID() {
-		given = e.Waiting.Answer
+// answered returns the operator's answer about the request, or about the certificate that it renews, or nil.
+func (q *request) answered() (a *Answer) {
+	e := q.entry
+	switch {
+	case e == nil:
+	case e.Waiting != nil && e.Waiting.Answer != nil && e.Waiting.ID == q.waitingID():
+		if a = e.Waiting.Answer; a.Verdict == orders.VerdictReject || q.own.Now().Before(a.ExpiresAt) {
+			break
+		}
+		a = nil
+	case q.index.live(e) && slices.Equal(e.Names, q.names) && slices.Equal(e.Usages, q.usages):
+		a = e.Approval
 	}
-	if given != nil && given.Verdict == orders.VerdictReject {
-		return q.note(ctx, refuse(q.node, wire.CodeRejected, fmt.Errorf("rejected by %s: %s", given.By, given.Why)))
+	if r := q.logs.NewestRecovery(); a != nil && r != nil && !a.At.After(r.Began) {
+		return nil
 	}
-	if e := q.entry; given == nil && e != nil && q.index.live(e) && slices.Equal(e.Names, q.names) &&
-		slices.Equal(e.Usages, q.usages) {
-		given = e.Approval // of what is renewed
-	} else if given != nil && !q.own.Now().Before(given.ExpiresAt) {
-		given = nil
-	}
-	if r := q.logs.NewestRecovery(); given != nil && r != nil && !given.At.After(r.Began) {
-		given = nil
-	}
-	if q.approval = given; pending != nil && given == nil {
-		return q.note(ctx, pending)
-	}
-	return nil
+	return a
 }
 
 func (q *request) waitingID() string { return digest(q.id, q.names, q.usages) }
-
-// askedEvery is how often [Waiting.Asked] is written if nothing else changes.
-const askedEvery = time.Hour
 
 // ours are the codes of refusals that say nothing about the request.
 var ours = []wire.Code{wire.CodeBusy, wire.CodeUnavailable, wire.CodeRevocationsUnknown, wire.CodeStoreUnavailable,
 	wire.CodeStorageLow, wire.CodeAuthorityExpired, wire.CodePolicyFailed}
 
-// note writes why the request is refused into the entry, if that changed, and returns the refusal. An approval is not
-// pending unless an operator can see it.
+// note writes why the request is refused into the entry, if that changed in the last hour, and returns the refusal. An
+// approval is not pending unless operators can see it.
 func (q *request) note(ctx context.Context, err error) error {
 	r, ok := errors.AsType[*provisioner.Refusal](err)
 	if !ok || slices.Contains(ours, r.Code) {
 		return err
 	}
 	next := q.next()
-	w := &Waiting{
-		ID:      q.waitingID(),
-		KeyHash: q.csr.KeyHash,
-		Names:   q.names,
-		Usages:  q.usages,
-		Code:    r.Code,
-		Cause:   events.BoundedText(r.Err),
-		Since:   next.UpdatedAt,
-		Asked:   next.UpdatedAt,
-	}
+	w := &Waiting{ID: q.waitingID(), KeyHash: q.csr.KeyHash, Names: q.names, Usages: q.usages, Code: r.Code,
+		Cause: events.BoundedText(r.Err), Since: next.UpdatedAt, Asked: next.UpdatedAt}
 	if before := next.Waiting; before != nil && before.ID == w.ID {
-		if before.Code == w.Code && before.Cause == w.Cause && w.Asked.Sub(before.Asked).Abs() < askedEvery {
+		if before.Code == w.Code && before.Cause == w.Cause && w.Asked.Sub(before.Asked).Abs() < time.Hour {
 			return err
 		}
 		w.Since, w.Answer = before.Since, before.Answer
@@ -397,78 +381,54 @@ func (q *request) note(ctx context.Context, err error) error {
 	return err
 }
 
-func (q *request) reportIssued(ctx context.Context, renewed bool) {
-	e := events.Event{
-		Type:    events.CertificateIssued,
-		Node:    string(q.node),
-		Name:    q.Name,
-		Serial:  q.entry.Current.Serial,
-		Policy:  q.decision.Digest,
-		Source:  q.source.Address,
-		Attempt: q.entry.Attempt,
-		Elapsed: time.Since(q.begun),
-	}
-	if renewed {
-		e.Type = events.CertificateRenewed
-	}
-	q.report(ctx, "service certificate issued", e, "serial", e.Serial, "names", strings.Join(q.names, " "), "renewed",
-		renewed, "elapsed", e.Elapsed)
-}
-
+// refused reports a refusal, and returns it.
 func (q *request) refused(ctx context.Context, err error) *provisioner.Refusal {
 	r, ok := errors.AsType[*provisioner.Refusal](err)
 	if !ok {
-		r = refuse(wire.Identity(q.Identity), wire.CodeUnavailable, err)
+		r = &provisioner.Refusal{Node: q.Identity, Code: wire.CodeUnavailable, Err: err}
 	}
-	e := provisioner.RefusalEvent(r, q.own.Now().UTC().Truncate(time.Millisecond), q.source.Address)
-	e.Type, e.Name = events.CertificateFailed, q.Name
+	e := provisioner.RefusalEvent(r, q.moment(), q.source.Address)
+	e.Type, e.Name, e.Node = events.CertificateFailed, q.Name, string(q.source.Node) // whatever it claims
 	if q.decision != nil {
 		e.Policy = q.decision.Digest
 	}
-	if e.LeftOut, ok = q.refusals.Take(cmp.Or(q.node, q.source.Node)); !ok {
-		return r
+	if e.LeftOut, ok = q.refusals.Take(q.source.Node); ok {
+		q.own.Emit(e)
+		q.own.Log.WarnContext(ctx, "service certificate refused", "node", e.Node, "name", q.Name, "code", r.Code,
+			"source", q.source.Address, "err", e.Cause)
 	}
-	q.own.Emit(e)
-	level := slog.LevelWarn
-	if r.Code.Waits() {
-		level = slog.LevelInfo
-	}
-	q.own.Log.Log(ctx, level, "service certificate refused", "node", e.Node, "name", q.Name, "code", r.Code, "source",
-		q.source.Address, "err", e.Cause)
 	return r
 }
 
 // noteState writes the node's own word.
-func (q *request) noteState(ctx context.Context) (*wire.ServiceCertificate, error) {
-	done := &wire.ServiceCertificate{Name: q.Name}
+func (q *request) noteState(ctx context.Context) error {
 	next := q.next()
 	if s := next.State; s != nil && s.State == q.Report.State && s.Stuck == q.Report.Stuck && s.Error == q.Report.Error {
-		return done, nil
+		return nil
 	}
-	if !q.reports.Allow(q.node) {
-		return nil, refuse(q.node, wire.CodeQuotaExceeded, errors.New("too many reports about service certificates"))
+	if !q.reports.Allow(q.Node) {
+		return q.refuse(wire.CodeQuotaExceeded, errTooMany)
 	}
 	if err := q.checkRoom(); err != nil {
-		return nil, err
+		return err
 	}
 	next.State = q.Report
-	return done, q.write(ctx, next)
+	return q.write(ctx, next)
 }
 
 // giveUp revokes what the node does not need any more.
-func (q *request) giveUp(ctx context.Context) (*wire.ServiceCertificate, error) {
-	done := &wire.ServiceCertificate{Name: q.Name}
+func (q *request) giveUp(ctx context.Context) error {
 	if q.entry == nil {
-		return done, nil
+		return nil
 	}
-	if !q.givenUp.Allow(q.node) {
-		return nil, refuse(q.node, wire.CodeQuotaExceeded, errors.New("too many revocations of service certificates"))
+	if !q.givenUp.Allow(q.Node) {
+		return q.refuse(wire.CodeQuotaExceeded, errTooMany)
 	}
-	if err := q.revoke(ctx, q.node, q.Name, []*Certificate{q.entry}, trust.Cause{By: string(q.node),
-		Why: "the node does not need it any more"}); err != nil {
-		return nil, refuse(q.node, provisioner.StoreCode(err), err)
+	err := q.revoke(ctx, q.Node, q.Name, []*Certificate{q.entry}, trust.Cause{By: string(q.Node), Why: "not needed"})
+	if err != nil {
+		return q.unstored(err)
 	}
 	next := q.next()
-	next.Waiting, next.State, next.Approval = nil, nil, nil
-	return done, q.write(ctx, next)
+	next.forget()
+	return q.write(ctx, next)
 }

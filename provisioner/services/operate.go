@@ -33,7 +33,7 @@ func (s *Service) answer(
 	if err := c.Check(); err != nil {
 		return &provisioner.OrderError{Err: err}
 	}
-	e := events.Event{Type: events.CertificateApproved, Node: string(node), Name: name, By: c.By, Why: c.Why}
+	e := s.event(events.CertificateApproved, node, name, c)
 	if v == orders.VerdictReject {
 		e.Type = events.CertificateRejected
 	}
@@ -55,7 +55,9 @@ func (s *Service) answer(
 		return nil
 	})
 	if err == nil {
-		s.report(ctx, "request for a service certificate answered", e)
+		s.own.Emit(e)
+		s.own.Log.InfoContext(ctx, "request for a service certificate answered", "node", node, "name", name, "subject",
+			e.Type, "by", c.By, "why", c.Why)
 	}
 	return err
 }
@@ -77,7 +79,7 @@ func (s *Service) Revoke(ctx context.Context, node wire.Identity, name string, c
 		return err
 	}
 	return s.change(ctx, node, name, func(c *Certificate) error {
-		c.Waiting, c.State, c.Approval = nil, nil, nil
+		c.forget()
 		return nil
 	})
 }

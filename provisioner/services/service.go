@@ -4,7 +4,6 @@ package services
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,9 +53,7 @@ type Service struct {
 
 	issues, reports, givenUp, refusals *limit.Keyed[wire.Identity]
 
-	wake chan struct{} // capacity 1
-	mu   sync.Mutex
-	due  map[wire.Identity]struct{} // guarded by mu: nodes to sweep
+	changes atomic.Int64 // of the log of revocations
 }
 
 // Limits of one node. A request that gets the same certificate again is free.
@@ -96,14 +93,8 @@ func New(cfg Config) *Service {
 		reports:  keyed(reportRate),
 		givenUp:  keyed(giveUpRate),
 		refusals: keyed(refusalRate),
-		wake:     make(chan struct{}, 1),
-		due:      make(map[wire.Identity]struct{}),
 	}
-	s.logs.Revocations.Watch(func(_ string, e trust.Entry[*trust.Revocation]) {
-		if e.Value != nil && e.Value.Node != "" && e.Value.Kind != trust.RevokedService {
-			s.sweepSoon(e.Value.Node)
-		}
-	})
+	s.logs.Revocations.Watch(func(string, trust.Entry[*trust.Revocation]) { s.changes.Add(1) })
 	return s
 }
 
@@ -116,26 +107,18 @@ const alarmEvery = 2 * time.Second
 func (s *Service) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.cfg.Store.FollowCertificates(ctx, s.index.put) })
-	g.Go(func() error { s.sweepAll(ctx); return nil })
-	g.Go(func() error { return span.Every(ctx, sweepEvery, s.sweepEveryone) })
+	g.Go(func() error { return span.Every(ctx, watchEvery, (&sweeper{Service: s, changes: -1}).watch) })
 	g.Go(func() error { return span.Every(ctx, alarmEvery, s.alarm) })
 	return g.Wait()
 }
 
 func (s *Service) now() time.Time { return s.own.Now().UTC().Truncate(time.Second) }
 
-func (s *Service) report(ctx context.Context, msg string, e events.Event, attrs ...any) {
-	e.Time = s.own.Now().UTC().Truncate(time.Millisecond)
-	s.own.Emit(e)
-	attrs = append(attrs, "node", e.Node, "name", e.Name)
-	if e.By != "" {
-		attrs = append(attrs, "by", e.By, "why", e.Why)
-	}
-	s.own.Log.InfoContext(ctx, msg, attrs...) //nolint:sloglint // callers have literals
-}
+func (s *Service) moment() time.Time { return s.own.Now().UTC().Truncate(time.Millisecond) }
 
-func refuse(node wire.Identity, code wire.Code, err error) *provisioner.Refusal {
-	return &provisioner.Refusal{Node: string(node), Code: code, Err: err}
+// event returns an event. Call it before the write, so that consequences are later.
+func (s *Service) event(t events.Type, node wire.Identity, name string, c trust.Cause) events.Event {
+	return events.Event{Type: t, Time: s.moment(), Node: string(node), Name: name, By: c.By, Why: c.Why}
 }
 
 // maxRounds bounds conflicts with other processes in a row.

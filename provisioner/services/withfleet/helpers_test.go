@@ -8,20 +8,54 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
-const web1 = "web1.example.net"
+const (
+	web1 = "web1.example.net"
+	db1  = "db1.example.net"
+)
 
 var cause = trust.Cause{By: "ada", Why: "a test"}
+
+// A policy that lets nodes have whatever they ask for.
+const anything = `package muster.certificate
+
+default allow := true
+
+certificate := {
+	"dns_names": input.csr.dns_names,
+	"ip_addresses": input.csr.ip_addresses,
+	"uris": input.csr.uris,
+	"server_auth": "server" in input.certificate.usages,
+}
+`
+
+// newFleet has a policy about service certificates, or the built-in rules.
+func newFleet(t *testing.T, policy string) *testbed.Fleet {
+	t.Helper()
+	return testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
+		if policy == "" {
+			return
+		}
+		if err := os.WriteFile(filepath.Join(c.Policy, "certificate.rego"), []byte(policy), 0o600); err != nil {
+			t.Error(err)
+		}
+	}})
+}
 
 // A node is a provisioned node with a connection to the fleet.
 type node struct {
@@ -48,9 +82,9 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-func csr(t *testing.T, key crypto.Signer, template *x509.CertificateRequest) []byte {
+func csr(t *testing.T, key crypto.Signer, template x509.CertificateRequest) []byte {
 	t.Helper()
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &template, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,47 +95,57 @@ func csr(t *testing.T, key crypto.Signer, template *x509.CertificateRequest) []b
 func (n *node) request(name string, key crypto.Signer, dns ...string) *wire.CertificateRequest {
 	n.t.Helper()
 	return &wire.CertificateRequest{ID: wire.NewID(), Identity: n.Identity, Name: name, Verb: wire.CertificateIssue,
-		Source: "file", CSR: csr(n.t, key, &x509.CertificateRequest{DNSNames: dns})}
+		Source: "file", CSR: csr(n.t, key, x509.CertificateRequest{DNSNames: dns})}
 }
 
-func (n *node) ask(r *wire.CertificateRequest) *wire.Reply {
+// granted wants a certificate, over NATS.
+func (n *node) granted(r *wire.CertificateRequest) *wire.ServiceCertificate {
 	n.t.Helper()
-	reply, err := ask(n.f.Context(), n.conn, r)
+	reply := n.ask(r)
+	if reply.Certificate == nil {
+		n.t.Fatalf("service certificate %q refused: %+v: %s", r.Name, reply.Refusal, n.f.Cause(n.Identity))
+	}
+	return reply.Certificate
+}
+
+func (n *node) ask(message any) *wire.Reply {
+	n.t.Helper()
+	b, err := wire.Encode(message)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	m, err := n.conn.RequestWithContext(n.f.Context(), wire.SubjectCertificate, b)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	reply, err := wire.DecodeReply(m.Data)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return reply
 }
 
-func ask(ctx context.Context, conn *nats.Conn, r *wire.CertificateRequest) (*wire.Reply, error) {
+// code passes the request to the service, as from the node's session. It returns the code of the refusal, or "".
+func (n *node) code(r *wire.CertificateRequest) wire.Code {
+	n.t.Helper()
+	_, err := handle(n.f.Context(), n.f.Daemon().Services(), r, n.Identity)
+	return provisioner.CodeOf(err)
+}
+
+func handle(ctx context.Context, s *services.Service, r *wire.CertificateRequest, session string,
+) (*wire.ServiceCertificate, error) {
 	b, err := wire.Encode(r)
 	if err != nil {
 		return nil, err
 	}
-	m, err := conn.RequestWithContext(ctx, wire.SubjectCertificate, b)
-	if err != nil {
-		return nil, err
+	r, err = wire.DecodeCertificate(b)
+	switch {
+	case errors.Is(err, wire.ErrTooLarge):
+		return nil, &provisioner.Refusal{Code: wire.CodeTooLarge, Err: err}
+	case err != nil:
+		return nil, &provisioner.Refusal{Code: wire.CodeBadRequest, Err: err}
 	}
-	return wire.DecodeReply(m.Data)
-}
-
-// granted wants a certificate.
-func (n *node) granted(r *wire.CertificateRequest) *wire.ServiceCertificate {
-	n.t.Helper()
-	reply := n.ask(r)
-	if reply.Certificate == nil {
-		n.t.Fatalf("service certificate %q refused: %+v, want it", r.Name, reply.Refusal)
-	}
-	return reply.Certificate
-}
-
-// refused wants a refusal with a code as sent to the node.
-func (n *node) refused(r *wire.CertificateRequest, code wire.Code) {
-	n.t.Helper()
-	reply := n.ask(r)
-	if reply.Refusal == nil || reply.Refusal.Code != code.SentAs() {
-		n.t.Fatalf("service certificate %q: %+v, %+v, want code %s", r.Name, reply.Certificate, reply.Refusal, code)
-	}
+	return s.Handle(ctx, r, provisioner.Source{Address: "192.0.2.7", Node: wire.Identity(session)})
 }
 
 func leaf(t *testing.T, c *wire.ServiceCertificate) *x509.Certificate {
@@ -120,4 +164,11 @@ func leaf(t *testing.T, c *wire.ServiceCertificate) *x509.Certificate {
 func (n *node) listed(name string) services.Listed {
 	l, _, _ := n.f.Daemon().Services().Index().Get(wire.Identity(n.Identity), name)
 	return l
+}
+
+// wantRevoked waits until certificates are on the CRL.
+func wantRevoked(f *testbed.Fleet, serials ...string) {
+	for _, serial := range serials {
+		f.Eventually("service certificate "+serial+" is on the CRL", func() bool { return f.OnCRL(serial) })
+	}
 }

@@ -72,6 +72,7 @@ muster allow add central.example.net --expires 2h`)
 	node.write(t, "/etc/provisioning.jwt", central.run(t, "cat /root/provisioning.jwt"), 0o600)
 	node.boot(t)
 	provisioned(t, central, "web1.example.net")
+	served(t, node)
 
 	t.Log("the token appears on a running machine")
 	central.run(t, "install -m 0600 /root/provisioning.jwt /etc/provisioning.jwt")
@@ -98,6 +99,36 @@ const certificate = "openssl x509 -noout -serial -in /etc/muster/ssl/certificate
 func provisioned(t *testing.T, central *machine, name string) {
 	t.Helper()
 	central.wants(t, name, "muster node list --state provisioned -o name")
+}
+
+// served lets the agent write a service certificate outside of its own directories, restart a unit, and run a program,
+// within the limits of its unit. certmonger's file is in place, and its helper asks the agent.
+func served(t *testing.T, node *machine) {
+	t.Helper()
+	node.run(t, `mkdir /etc/demo
+cat >/etc/systemd/system/demo.service <<END
+[Service]
+Type=oneshot
+ExecStart=/bin/touch /etc/demo/restarted
+END
+systemctl daemon-reload
+cd /etc/muster
+test "$(stat -c %a:%U certificates.d actions.d tls)" = "$(printf '755:root\n755:root\n755:root')"
+echo '{unit: demo.service, verb: restart}' >actions.d/unit.yaml
+echo '{program: /bin/touch, arguments: [/etc/demo/program]}' >actions.d/program.yaml
+echo '{dns_names: [web1.example.net], files: {combined: {path: /etc/demo/a.pem, group: adm}}, action: unit}' >certificates.d/a.yaml
+echo '{dns_names: [web1.example.net], files: {combined: {path: /etc/muster/tls/b.pem}}, action: program}' >certificates.d/b.yaml
+`)
+	node.wants(t, "ok    service a", "muster-server certificate check")
+	node.run(t, `test -e /etc/demo/restarted -a -e /etc/demo/program
+muster-server certificate show a b
+openssl verify -CAfile /etc/muster/ssl/ca.pem -untrusted /etc/demo/a.pem /etc/demo/a.pem
+test "$(stat -c %a:%U:%G /etc/demo/a.pem)" = 600:root:adm
+test "$(stat -c %a /run/muster-server /run/muster-server/agent.sock)" = "$(printf '700\n600')"
+grep -x ca_external_helper='/usr/bin/muster-server certmonger' /var/lib/certmonger/cas/muster
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /etc/demo/c.key -subj / \
+    -addext subjectAltName=DNS:web1.example.net 2>/dev/null >/etc/demo/c.csr
+CERTMONGER_OPERATION=SUBMIT CERTMONGER_CSR="$(cat /etc/demo/c.csr)" muster-server certmonger | openssl x509 -noout -subject`)
 }
 
 // upgraded upgrades first the central machine, then the node.

@@ -136,6 +136,11 @@ func Apply(ctx context.Context, nc *nats.Conn, a *wire.Applied) (*wire.Reply, er
 	return ask(ctx, nc, wire.SubjectApplied, a)
 }
 
+// Certificate sends a request about a service certificate and returns the reply.
+func Certificate(ctx context.Context, nc *nats.Conn, r *wire.CertificateRequest) (*wire.Reply, error) {
+	return ask(ctx, nc, wire.SubjectCertificate, r)
+}
+
 func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire.Reply, error) {
 	b, decode, err := Encode(nc, message)
 	if err != nil {

@@ -36,6 +36,28 @@ func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) 
 	})
 }
 
+// AskService asks for service certificate name of n, which has got e, with a DNS name and a new key; with a state it
+// reports that instead. It returns the reply.
+func (f *Fleet) AskService(
+	n *simnode.Node, e *wire.Enrolled, name, dns string, state *wire.CertificateState,
+) *wire.Reply {
+	f.t.Helper()
+	r := &wire.CertificateRequest{
+		ID:       wire.NewID(),
+		Identity: n.Identity,
+		Name:     name,
+		Verb:     wire.CertificateReport,
+		Source:   "file",
+		Report:   state,
+	}
+	if state == nil {
+		with, err := simnode.New(dns, "")
+		must(f.t, err)
+		r.Verb, r.CSR = wire.CertificateIssue, with.CSR
+	}
+	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Certificate(f.Context(), nc, r) })
+}
+
 // overFleet sends a request over a new connection. If that is dropped, it repeats the request, as an agent does: an
 // order about an identity drops its connections, even those of its next owner.
 func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {

@@ -96,7 +96,7 @@ func (c *Config) Check() error {
 	}
 	if c.Services && (c.Choria != 0 || c.Puppet.Enabled || c.Connection.Sealed || c.Idle > 0 || c.Rate > 0 ||
 		c.Nodes > serviceNodes*wire.MaxCertificates) {
-		bad("--service-certificates takes none of --choria, --puppet, --sealed, --idle and --rate, and --nodes up to %d",
+		bad("--service-certificates takes no --choria, --puppet, --sealed, --idle or --rate, and --nodes up to %d",
 			serviceNodes*wire.MaxCertificates)
 	}
 	return errors.Join(errs...)

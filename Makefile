@@ -9,7 +9,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
 # for them. Compilers need a seventh less time with GOGC=400.
 COMPILERS = -toolexec 'env GOGC=400'
 TEST      = $(GO) test $(COMPILERS) -race -shuffle=on -vet=off
-PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos -e /internal/attacks -e /deploy/windows -e /deploy/choria -e /deploy/puppet)
+PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos -e /internal/attacks -e /deploy/windows -e /deploy/choria -e /deploy/puppet -e /deploy/certmonger)
 
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
@@ -137,6 +137,7 @@ release: ## dist/release/VERSION, for VERSION=v0.1.0; KEY=FILE signs its checksu
 ci-install: deps cross packages image kubernetes ## the tests of what is in dist/: packages, image, chart, release
 	@for p in xz=xz-utils puppet=puppet-agent puppetserver=puppetserver systemd-nspawn=systemd-container \
 		mmdebstrap=mmdebstrap lintian=lintian podman=podman runc=runc \
+		certmonger=certmonger dbus-daemon=dbus-daemon faketime=faketime haproxy=haproxy nginx=nginx-light curl=curl \
 		/usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-ld=binutils-mingw-w64-x86-64; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }

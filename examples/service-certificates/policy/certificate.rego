@@ -1,8 +1,7 @@
 # Service certificates of the web fleet.
 #
-# A node may have names below its own, those that data.json lists for it on the requested network, and those that an
-# operator lists for it (`muster certificate allow`), such as the name of the whole site. What a machine says about
-# itself widens nothing: a template with facts only chooses among these names.
+# A node may have names below its own, and those that data.json lists for it on the requested network. What a machine
+# says about itself widens nothing: a template with facts only chooses among these names.
 package muster.certificate
 
 default allow := false
@@ -16,8 +15,6 @@ permitted contains name if {
 
 permitted contains name if some name in data.networks[input.certificate.network][input.identity]
 
-permitted contains name if some name in input.certificate.allowed_names
-
 deny contains sprintf("%s may not have the name %s on the network %q", [input.identity, name, input.certificate.network]) if {
 	some name in array.concat(input.csr.dns_names, array.concat(input.csr.ip_addresses, input.csr.uris))
 	not name in permitted
@@ -30,13 +27,15 @@ deny contains "only certificates with the profile \"client\" are for clients" if
 	input.certificate.profile != "client"
 }
 
+# Both nodes have the name of the site.
 certificate := {
 	"ttl": data.lifetime,
 	"dns_names": input.csr.dns_names,
-	"server_auth": not_client,
+	"shared": data.shared,
+	"server_auth": server,
 	"client_auth": input.certificate.profile == "client",
 }
 
-default not_client := true
+default server := true
 
-not_client := false if client
+server := false if client

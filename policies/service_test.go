@@ -69,10 +69,10 @@ func TestBuiltinServiceDecisions(t *testing.T) {
 		says string // of the reason to deny; "": allowed
 		bare bool   // allowed without the data file
 	}{
-		"own name":        {func(*policies.Input) {}, "", true},
-		"below it":        {func(in *policies.Input) { in.CSR.DNSNames = []string{"a.web1.example.net"} }, "", true},
-		"of the data":     {func(in *policies.Input) { in.CSR.DNSNames = []string{"www.example.net"} }, "", false},
-		"address of data": {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.1"} }, "", false},
+		"own name":          {func(*policies.Input) {}, "", true},
+		"below it":          {func(in *policies.Input) { in.CSR.DNSNames = []string{"a.web1.example.net"} }, "", true},
+		"of the data":       {func(in *policies.Input) { in.CSR.DNSNames = []string{"www.example.net"} }, "", false},
+		"address of data":   {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.1"} }, "", false},
 		"of another's data": {func(in *policies.Input) { in.CSR.DNSNames = []string{"shop.example.net"} }, `shop.example.net`, false},
 		"another address":   {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.9"} }, `192.0.2.9`, false},
 		"a URI":             {func(in *policies.Input) { in.CSR.URIs = []string{"https://a/"} }, `"https://a/"`, false},

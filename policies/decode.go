@@ -105,6 +105,17 @@ func texts(dst *[]string, v ast.Value) error {
 	return nil
 }
 
+// names folds them: facts and people write other forms.
+func names(dst *[]string, v ast.Value) error {
+	err := texts(dst, v)
+	for i, name := range *dst {
+		(*dst)[i] = wire.FoldName(name)
+	}
+	slices.Sort(*dst)
+	*dst = slices.Compact(*dst)
+	return err
+}
+
 func reasons(dst *[]string, v ast.Value) error {
 	if err := texts(dst, v); err != nil {
 		return err
@@ -139,12 +150,7 @@ func (c *Certificate) decode(v ast.Value) error {
 		case "ttl":
 			c.TTL, err = parseTTL(value.Value)
 		case "dns_names":
-			err = texts(&c.DNSNames, value.Value)
-			for i, name := range c.DNSNames { // as facts and people write it
-				c.DNSNames[i] = wire.FoldName(name)
-			}
-			slices.Sort(c.DNSNames)
-			c.DNSNames = slices.Compact(c.DNSNames)
+			err = names(&c.DNSNames, value.Value)
 		case "extensions":
 			c.Extensions, err = textObject(value.Value)
 		case "ip_addresses":
@@ -154,7 +160,7 @@ func (c *Certificate) decode(v ast.Value) error {
 		case "uris":
 			err = texts(&c.URIs, value.Value)
 		case "shared":
-			err = texts(&c.Shared, value.Value)
+			err = names(&c.Shared, value.Value)
 		case "client_auth":
 			err = boolean(&c.ClientAuth, value.Value)
 		default:

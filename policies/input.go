@@ -143,7 +143,6 @@ type ServiceRequest struct {
 	Network string   `json:"network"`
 	Usages  []string `json:"usages"` // "server", "client"; policies see "server" for none
 	Source  string   `json:"source"` // "file", "pushed" or "certmonger"
-
 }
 
 // Service returns the name of the requested service certificate, or "".

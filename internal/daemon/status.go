@@ -130,6 +130,9 @@ func (st status) state() metrics.State {
 	if x := st.live.nodes.Load(); x != nil {
 		now.Certificates, _ = x.Summary(st.opts.Now()) // nil until the records are read
 	}
+	if s := st.Services(); s != nil {
+		now.Services = s.Index().Counts()
+	}
 	if s := st.Store(); s != nil {
 		now.EventsDropped = s.Lost()
 	}

@@ -62,9 +62,7 @@ func (s *Server) status(ctx context.Context) *Status {
 		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
 	}
 	now.Waiting = s.cfg.Orders.Keys.Count()
-	if page, err := s.cfg.Certificates.Index().Page(services.Query{}); err == nil {
-		now.Certificates = &page.Counts
-	}
+	now.Certificates = s.cfg.Certificates.Index().Counts()
 	now.stand()
 	return now
 }

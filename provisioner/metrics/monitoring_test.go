@@ -17,6 +17,7 @@ import (
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
+	"muster/provisioner/services"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated documents")
@@ -38,6 +39,7 @@ func everything() metrics.State {
 	return metrics.State{
 		Stored:        &metrics.Stored{},
 		Certificates:  &fleet.Summary{},
+		Services:      &services.Counts{},
 		AuthorityEnds: time.Now(),
 		Webhooks:      []events.Webhook{{Name: "pager"}},
 	}

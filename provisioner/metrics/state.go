@@ -8,6 +8,7 @@ import (
 
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/services"
 )
 
 // State has the values of one scrape. Nil members are unknown and not exported.
@@ -18,6 +19,7 @@ type State struct {
 	AuthorityEnds time.Time      // end of the issuing authority; zero is unknown
 	Stored        *Stored
 	Certificates  *fleet.Summary
+	Services      *services.Counts
 	Webhooks      []events.Webhook
 }
 
@@ -61,6 +63,14 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 			"Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
 		out.gauge("muster_certificates_expiring", soon, float64(k.Day), label{"within", "1d"})
 		out.gauge("muster_certificates_expiring", soon, float64(k.Week), label{"within", "7d"})
+	}
+	if k := now.Services; k != nil {
+		for _, state := range services.States {
+			out.gauge("muster_service_certificates", "Service certificates of nodes, by state.", float64(k.States[state]),
+				label{"state", string(state)})
+		}
+		out.gauge("muster_service_certificates_stuck", "Service certificates that are stuck, as their nodes report.",
+			float64(k.Stuck))
 	}
 }
 

@@ -80,6 +80,15 @@ type Counts struct {
 	Stuck  int           `json:"stuck"` // in any state
 }
 
+// Counts counts all entries; nil: they are not read yet.
+func (x *Index) Counts() *Counts {
+	p, err := x.Page(Query{})
+	if err != nil {
+		return nil
+	}
+	return &p.Counts
+}
+
 // Page returns a page of the entries that the query selects, by node and name, with counts of all of them. The error is
 // [paging.ErrCursor], or that of [Index.Fresh].
 func (x *Index) Page(q Query) (*Page, error) {

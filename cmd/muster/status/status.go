@@ -61,6 +61,9 @@ func show(_ *verb.Operator, s *httpapi.Status) fmt.Stringer {
 		l.Addf("Nodes", "%d (%s)", n.Total, verb.Tallied(n.States))
 		l.Addf("Certificates", "%d expire within a day, %d within a week, %d have expired", n.Day, n.Week, n.Expired)
 	}
+	if c := s.Certificates; c != nil && c.Total > 0 {
+		l.Addf("Service certificates", "%d (%s), %d stuck", c.Total, verb.Tallied(c.States), c.Stuck)
+	}
 	l.Addf("Pending nodes", "%d", s.Waiting)
 	l.Addf("Last minute", "%d enrolled, %d renewed", s.Activity.Enrolled, s.Activity.Renewed)
 	l.Add("Refused in the last hour", verb.Tallied(s.Activity.Refused))

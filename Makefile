@@ -141,7 +141,8 @@ ci-install: deps cross packages image kubernetes ## the tests of what is in dist
 		/usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-ld=binutils-mingw-w64-x86-64; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
-	PATH=$(KUBERNETES):$$PATH MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/...
+	PATH=$(KUBERNETES):$$PATH MUSTER_CI=1 MUSTER_CI_INSTALL=1 $(GO) test -count=1 -timeout 40m ./deploy/... \
+		./server/certificates/withfleet
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

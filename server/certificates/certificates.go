@@ -319,13 +319,8 @@ func (m *Manager) work(ctx context.Context, name string, u *unit) {
 // [advice.Of], and is a [link.Refusal] if the provisioner refused.
 func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, error) {
 	if o.Verb == Submit {
-		identity, ask := m.connection()
-		if ask == nil {
-			return nil, errOffline
-		}
-		return ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: o.Name,
-			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Usages: o.Usages,
-			Source: "certmonger"})
+		return m.send(ctx, &state{Status: Status{Name: o.Name, Source: "certmonger"}}, wire.CertificateRequest{
+			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Usages: o.Usages})
 	}
 	m.mu.Lock()
 	u := m.units[o.Name]
@@ -372,29 +367,23 @@ func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, er
 
 // writeMetrics writes the file for node_exporter, if the settings name one.
 func (m *Manager) writeMetrics(ctx context.Context) {
-	s, err := m.cfg.settings()
-	if err != nil || s.Metrics == "" {
-		return
-	}
 	text := ""
-	for _, gauge := range []struct {
-		name, help string
-		value      func(Status) int64
-	}{
-		{"not_after_seconds", "End of the certificate in force", func(s Status) int64 { return s.NotAfter.Unix() }},
-		{"renew_at_seconds", "Next renewal", func(s Status) int64 { return s.RenewAt.Unix() }},
-		{"stuck", "1 if a person has to act", func(s Status) int64 { return map[bool]int64{true: 1}[s.Stuck] }},
-	} {
-		text += fmt.Sprintf("# HELP muster_certificate_%[1]s %[2]s.\n# TYPE muster_certificate_%[1]s gauge\n", gauge.name,
-			gauge.help)
-		for _, name := range slices.Sorted(maps.Keys(m.units)) {
-			text += fmt.Sprintf("muster_certificate_%s{name=%q} %d\n", gauge.name, name, max(0, gauge.value(m.units[name].status)))
+	gauge := func(name, help string, value func(Status) int64) {
+		text += fmt.Sprintf("# HELP %[1]s %[2]s.\n# TYPE %[1]s gauge\n", name, help)
+		for _, n := range slices.Sorted(maps.Keys(m.units)) {
+			text += fmt.Sprintf("%s{name=%q} %d\n", name, n, max(0, value(m.units[n].status)))
 		}
 	}
-	if text == m.metrics {
+	gauge("muster_certificate_not_after_seconds", "End of the certificate in force",
+		func(s Status) int64 { return s.NotAfter.Unix() })
+	gauge("muster_certificate_renew_at_seconds", "Next renewal", func(s Status) int64 { return s.RenewAt.Unix() })
+	gauge("muster_certificate_stuck", "1 if a person has to act",
+		func(s Status) int64 { return map[bool]int64{true: 1}[s.Stuck] })
+	bounds, err := m.cfg.settings()
+	if err != nil || bounds.Metrics == "" || text == m.metrics {
 		return
 	}
-	if err := files.Replace(s.Metrics, []byte(text), 0o644); err != nil {
+	if err := files.Replace(bounds.Metrics, []byte(text), 0o644); err != nil {
 		m.cfg.Log.DebugContext(ctx, "metrics of service certificates not written", "err", err)
 		return
 	}

@@ -2,7 +2,7 @@ package certificates
 
 import (
 	"bytes"
-	"crypto"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,42 +38,37 @@ type target struct {
 }
 
 // targets looks at a specification's files, and refuses those that may not be replaced. Without p they have no data.
-func (m *Manager) targets(st *state, p *pair) ([]*target, error) {
-	var list []*target
-	var errs []error
+func (m *Manager) targets(st *state, p *pair) (list []*target, err error) {
 	all := st.Specification.Files.All()
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		f := all[kind]
-		t, err := newTarget(st, kind, f)
-		if err == nil {
-			err = m.checkPlace(f.Path)
+		t, failed := newTarget(st, kind, all[kind])
+		if failed == nil {
+			failed = m.checkPlace(t.path)
 		}
-		if err == nil {
-			err = t.look()
+		if failed == nil {
+			failed = t.look()
 		}
-		if err == nil && p != nil {
-			t.data, err = p.content(&st.Specification.Files, kind)
+		if failed == nil && p != nil {
+			t.data, failed = p.content(&st.Specification.Files, kind)
 			t.same = t.same && bytes.Equal(t.old, t.data)
 		}
-		list, errs = append(list, t), append(errs, err)
+		list, err = append(list, t), errors.Join(err, failed)
 	}
-	err := errors.Join(errs...)
 	if err == nil && !st.Replace {
 		err = foreign(st, list)
 	}
 	return list, err
 }
 
-func newTarget(st *state, kind string, f *wire.SpecificationFile) (*target, error) {
+func newTarget(st *state, kind string, f *wire.SpecificationFile) (t *target, err error) {
 	preset := uint32(0o644)
-	switch {
-	case st.Specification.Files.Holds(kind, "key"):
+	if st.Specification.Files.Holds(kind, "key") {
 		preset = 0o600
-	case st.Source == "pushed":
+	} else if st.Source == "pushed" {
 		preset = mostPushed
 	}
 	mode, err := f.Perm(preset)
-	t := &target{kind: kind, path: f.Path, mode: fs.FileMode(mode), uid: os.Geteuid(), gid: os.Getegid()}
+	t = &target{kind: kind, path: f.Path, mode: fs.FileMode(mode), uid: os.Geteuid(), gid: os.Getegid()}
 	if f.Owner != "" && err == nil {
 		var u *user.User
 		if u, err = user.Lookup(f.Owner); err == nil {
@@ -88,8 +84,8 @@ func newTarget(st *state, kind string, f *wire.SpecificationFile) (*target, erro
 	return t, err
 }
 
-// checkPlace refuses a path if another user could change anything on the way to it, or if it is muster's own. No name on
-// the way may be a link. So only root can change what was checked.
+// checkPlace refuses a path if another user could change anything on the way to it, or if it is muster's own. No name
+// on the way may be a link. So only root can change what was checked.
 func (m *Manager) checkPlace(file string) error {
 	own := append([]string{m.cfg.State}, m.cfg.Protected...)
 	if !strings.HasPrefix(file, m.cfg.tlsDir()+string(filepath.Separator)) {
@@ -133,29 +129,29 @@ func (t *target) look() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = final{fmt.Errorf("%s: is a link, or no regular file: it is not replaced", t.path)}
+	}
+	if err == nil {
+		t.old, err = inputfile.Read(t.path, inputfile.Configured, inputfile.MaxBytes)
+	}
 	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return final{fmt.Errorf("%s: is a link, or no regular file: it is not replaced", t.path)}
-	}
-	if t.old, err = inputfile.Read(t.path, inputfile.Configured, inputfile.MaxBytes); err != nil {
 		return err
 	}
 	uid, gid := ownerOf(info)
 	t.same = uid == t.uid && gid == t.gid && info.Mode() == t.mode
 	blocks, err := keyfile.Blocks(t.old)
-	known := func(b *pem.Block) bool {
-		return b.Type == "CERTIFICATE" || strings.HasSuffix(b.Type, " PARAMETERS") ||
-			strings.HasSuffix(b.Type, "PRIVATE KEY") && !strings.HasPrefix(b.Type, "OPENSSH")
-	}
-	if err != nil || len(t.old) > 0 && !slices.ContainsFunc(blocks, known) ||
-		slices.ContainsFunc(blocks, func(b *pem.Block) bool { return !known(b) }) {
+	if err != nil || len(t.old) > 0 && len(blocks) == 0 || slices.ContainsFunc(blocks, func(b *pem.Block) bool {
+		return !replaceable.MatchString(b.Type)
+	}) {
 		return final{advice.Errorf("move it away, or use another path",
 			"%s has something else than keys and certificates in PEM, and is not replaced", t.path)}
 	}
 	return nil
 }
+
+// replaceable matches the types of PEM that services read.
+var replaceable = regexp.MustCompile(`^(CERTIFICATE|(RSA |EC |ENCRYPTED )?PRIVATE KEY|(DH|EC) PARAMETERS)$`)
 
 // foreign refuses to replace a key that muster did not make.
 func foreign(st *state, list []*target) error {
@@ -166,8 +162,8 @@ func foreign(st *state, list []*target) error {
 		if _, leaf, err := found(list); err == nil && len(leaf.URIs) > 0 && leaf.URIs[0].Scheme == "spiffe" {
 			continue // of a former installation
 		}
-		return final{advice.Errorf(fmt.Sprintf("keep it until its renewal with `muster-server certificate adopt %[1]s`, "+
-			"or replace it with `muster-server certificate renew %[1]s`", st.Name),
+		return final{advice.Errorf(fmt.Sprintf("keep it until its renewal with `muster-server certificate adopt %[1]s`,"+
+			" or replace it with `muster-server certificate renew %[1]s`", st.Name),
 			"%s has a key that muster did not make", t.path)}
 	}
 	return nil
@@ -175,20 +171,12 @@ func foreign(st *state, list []*target) error {
 
 // found returns the key that is in files, and its certificate.
 func found(list []*target) (*pair, *x509.Certificate, error) {
-	for _, t := range list {
-		key, err := keyfile.Parse(t.old, nil)
-		signer, ok := key.(crypto.Signer)
-		if err != nil || !ok {
-			continue
-		}
-		for _, t := range list {
-			blocks, _ := keyfile.Blocks(t.old) // look has read them
-			for _, b := range blocks {
-				certs, err := trust.ParseCertificates(string(pem.EncodeToMemory(b)))
-				if err == nil && wire.SamePublicKey(certs[0].PublicKey, signer.Public()) {
-					text, err := keyfile.Marshal(key, nil)
-					return &pair{Key: string(text), Certificate: trust.EncodeCertificates(certs)}, certs[0], err
-				}
+	for _, k := range list {
+		for _, c := range list {
+			if p, err := tls.X509KeyPair(c.old, k.old); err == nil {
+				key, err := keyfile.Marshal(p.PrivateKey, nil)
+				leaf := trust.EncodeCertificates([]*x509.Certificate{p.Leaf})
+				return &pair{Key: string(key), Certificate: leaf}, p.Leaf, err
 			}
 		}
 	}

@@ -162,7 +162,7 @@ func TestLostSpecificationsRemoveNothing(t *testing.T) {
 	}
 }
 
-// Pushed specifications are kept until others are pushed, and an empty set removes them. A file of the node with the same
+// Pushed specifications are kept until another set is pushed, and an empty set removes them. A file of the node with the same
 // name goes first.
 func TestPushed(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,8 @@ func compare(all map[string]*want) {
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		w := all[name]
 		if i >= wire.MaxCertificates {
-			w.problem = errors.Join(w.problem, fmt.Errorf("%d specifications, limit %d", len(all), wire.MaxCertificates))
+			w.problem = errors.Join(w.problem, fmt.Errorf("%d specifications, limit %d", len(all),
+				wire.MaxCertificates))
 		}
 		for _, f := range w.spec.Files.All() {
 			users[f.Path] = append(users[f.Path], name)
@@ -203,7 +204,8 @@ func (a *action) run(ctx context.Context, name string, spec *wire.Specification)
 		cmd = exec.CommandContext(ctx, "systemctl", a.Verb, "--", a.Unit)
 	}
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "MUSTER_CERTIFICATE=" + name}
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"MUSTER_CERTIFICATE=" + name}
 	for kind, f := range spec.Files.All() {
 		cmd.Env = append(cmd.Env, "MUSTER_"+strings.ToUpper(kind)+"_FILE="+f.Path)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,30 +82,24 @@ func newPair(spec *wire.Specification, former *pair, identity string, facts json
 	if want := cmp.Or(spec.Key.Type, wire.SpecificationKeys[0]); err == nil && keyType(key) != want {
 		key, err = generate(want)
 	}
+	var request x509.CertificateRequest
+	for _, name := range spec.DNSNames {
+		id, failed := wire.ExpandName(name, func(path string) (string, error) { return lookUp(path, identity, facts) })
+		request.DNSNames, err = append(request.DNSNames, string(id)), errors.Join(err, failed)
+	}
+	for _, address := range spec.IPAddresses {
+		request.IPAddresses = append(request.IPAddresses, net.ParseIP(address))
+	}
+	for _, text := range spec.URIs {
+		u, failed := url.Parse(text)
+		request.URIs, err = append(request.URIs, u), errors.Join(err, failed)
+	}
 	if err != nil {
 		return nil, err
 	}
 	text, err := keyfile.Marshal(key, nil)
 	if err != nil {
 		return nil, err
-	}
-	var request x509.CertificateRequest
-	for _, name := range spec.DNSNames {
-		id, err := wire.ExpandName(name, func(path string) (string, error) { return lookUp(path, identity, facts) })
-		if err != nil {
-			return nil, err
-		}
-		request.DNSNames = append(request.DNSNames, string(id))
-	}
-	for _, address := range spec.IPAddresses {
-		request.IPAddresses = append(request.IPAddresses, net.ParseIP(address))
-	}
-	for _, text := range spec.URIs {
-		u, err := url.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		request.URIs = append(request.URIs, u)
 	}
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &request, key)
 	return &pair{Key: string(text), CSR: csr, Asked: asked(spec)}, err
@@ -130,14 +126,16 @@ func lookUp(path, identity string, facts json.RawMessage) (string, error) {
 
 func generate(keyType string) (crypto.PrivateKey, error) {
 	switch keyType {
+	case "P-256":
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	case "P-384":
 		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	case "RSA-2048":
-		return rsa.GenerateKey(rand.Reader, 2048)
-	case "RSA-4096":
-		return rsa.GenerateKey(rand.Reader, 4096)
 	}
-	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	bits, err := strconv.Atoi(strings.TrimPrefix(keyType, "RSA-"))
+	if err != nil {
+		return nil, err
+	}
+	return rsa.GenerateKey(rand.Reader, bits)
 }
 
 func keyType(key crypto.PrivateKey) string {
@@ -149,17 +147,13 @@ func keyType(key crypto.PrivateKey) string {
 
 // check returns the certificate if key, certificate and authority fit, and it has not expired at a time.
 func (p *pair) check(at time.Time) (*x509.Certificate, error) {
-	chain, err := trust.ParseCertificates(p.Certificate)
-	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
-	}
-	key, err := keyfile.Parse([]byte(p.Key), nil)
+	_, err := tls.X509KeyPair([]byte(p.Certificate), []byte(p.Key))
 	if err != nil {
 		return nil, err
 	}
-	leaf := chain[0]
-	if signer, ok := key.(crypto.Signer); !ok || !wire.SamePublicKey(leaf.PublicKey, signer.Public()) {
-		return nil, errors.New("the certificate is for another key")
+	chain, err := trust.ParseCertificates(p.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	authority, err := trust.ParseCertificates(p.CA)
 	if err != nil {
@@ -176,6 +170,7 @@ func (p *pair) check(at time.Time) (*x509.Certificate, error) {
 			others.AddCert(c)
 		}
 	}
+	leaf := chain[0]
 	if at.After(leaf.NotAfter) {
 		return nil, fmt.Errorf("%w, at %s", trust.ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
@@ -188,9 +183,10 @@ func (p *pair) check(at time.Time) (*x509.Certificate, error) {
 func (p *pair) content(f *wire.SpecificationFiles, kind string) ([]byte, error) {
 	order := []string{kind}
 	if kind == "combined" {
-		if order = f.Combined.Order; len(order) == 0 {
-			order = wire.DefaultOrder
-		}
+		order = f.Combined.Order
+	}
+	if len(order) == 0 {
+		order = wire.DefaultOrder
 	}
 	chain, err := trust.ParseCertificates(p.Certificate)
 	if err != nil {
@@ -198,11 +194,11 @@ func (p *pair) content(f *wire.SpecificationFiles, kind string) ([]byte, error) 
 	}
 	parts := map[string]string{"key": p.Key, "certificate": trust.EncodeCertificates(chain[:1]),
 		"chain": trust.EncodeCertificates(chain[1:]), "ca": p.CA}
-	text := ""
+	var text []byte
 	for _, part := range order {
-		text += parts[part]
+		text = append(text, parts[part]...)
 	}
-	return []byte(text), nil
+	return text, nil
 }
 
 // renewAt returns when to renew: as the specification says, or after two thirds of the life and up to a twelfth later,
@@ -264,10 +260,14 @@ func readStates(dir string) (map[string]*state, error) {
 
 // mark takes a step of the life of a certificate and writes it to disk.
 func (m *Manager) mark(st *state, to string) error {
-	if st.State != to {
-		st.State, st.Since = to, m.cfg.Now().UTC()
-	}
+	st.enter(to, m.cfg.Now())
 	return m.put(st)
+}
+
+func (st *state) enter(to string, now time.Time) {
+	if st.State != to {
+		st.State, st.Since = to, now.UTC()
+	}
 }
 
 // put writes the state if it changed.

@@ -39,6 +39,28 @@ type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
+// send asks the provisioner about a certificate. The error is errOffline, final or unanswered.
+func (m *Manager) send(ctx context.Context, st *state, r wire.CertificateRequest) (*wire.ServiceCertificate, error) {
+	identity, ask := m.connection()
+	if ask == nil {
+		return nil, errOffline
+	}
+	r.ID, r.Identity, r.Name, r.Source = wire.NewID(), identity, st.Name, st.Source
+	answer, err := ask(ctx, &r)
+	m.cfg.Step("answered")
+	refusal, refused := errors.AsType[link.Refusal](err)
+	switch {
+	case err == nil:
+		return answer, nil
+	case refused && !advice.Given(err):
+		err = advice.New(err, refusal.Remedy())
+	}
+	if refused && !refusal.Code.Waits() && !wire.MeaningOf(refusal.Code).Retry {
+		return nil, final{err}
+	}
+	return nil, unanswered{err}
+}
+
 // steps does all that is due. Each step is on disk before the next one, and can be repeated.
 func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
 	st.Source = w.source
@@ -86,9 +108,7 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 		wanted, made, requested = Renewing, Renewing, Renewing
 	}
 	if st.Staged == nil {
-		if err := m.mark(st, wanted); err != nil {
-			return err
-		}
+		st.enter(wanted, m.cfg.Now())
 	}
 	if ask == nil {
 		return errOffline
@@ -116,12 +136,12 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 			return err
 		}
 	}
-	answer, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
-		Verb: wire.CertificateIssue, CSR: st.Staged.CSR, Profile: spec.Profile, Network: spec.Network,
-		Usages: spec.Usages, Source: st.Source, Replaces: st.Serial})
-	m.cfg.Step("answered")
-	if err != nil {
-		return m.refused(st, err)
+	answer, err := m.send(ctx, st, wire.CertificateRequest{Verb: wire.CertificateIssue, CSR: st.Staged.CSR,
+		Profile: spec.Profile, Network: spec.Network, Usages: spec.Usages, Replaces: st.Serial})
+	if refusal, ok := errors.AsType[link.Refusal](err); ok && refusal.Code.Waits() {
+		return errors.Join(err, m.mark(st, WaitingApproval))
+	} else if err != nil {
+		return err
 	}
 	p := *st.Staged
 	p.Certificate, p.CA, p.Jitter = answer.Certificate, answer.CA, m.cfg.Random()
@@ -131,25 +151,8 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 	}
 	st.Order, st.Staged = "", &p
 	m.cfg.Log.InfoContext(ctx, "service certificate issued", "name", st.Name, "serial", leaf.SerialNumber.Text(16),
-		"not_after", leaf.NotAfter)
+		"until", leaf.NotAfter)
 	return m.mark(st, Issued)
-}
-
-func (m *Manager) refused(st *state, err error) error {
-	refusal, ok := errors.AsType[link.Refusal](err)
-	switch {
-	case !ok:
-		return unanswered{err}
-	case !advice.Given(err):
-		err = advice.New(err, refusal.Remedy())
-	}
-	switch {
-	case refusal.Code.Waits():
-		return unanswered{errors.Join(err, m.mark(st, WaitingApproval))}
-	case wire.MeaningOf(refusal.Code).Retry:
-		return unanswered{err}
-	}
-	return final{err}
 }
 
 // save puts the issued certificate in force, or mends the files of the one in force.
@@ -225,21 +228,15 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 			m.cfg.Step("removed " + t.kind)
 		}
 	}
-	if _, never := errors.AsType[final](err); err != nil && !never {
+	if err != nil && !errors.As(err, new(final)) {
 		return err
 	}
 	if revoke {
-		identity, ask := m.connection()
-		if ask == nil {
-			return errOffline
-		}
-		_, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
-			Verb: wire.CertificateRevoke, Source: st.Source})
-		if err != nil {
-			if err := m.refused(st, err); !errors.As(err, new(final)) {
-				return err
-			}
+		_, err := m.send(ctx, st, wire.CertificateRequest{Verb: wire.CertificateRevoke})
+		if errors.As(err, new(final)) {
 			m.cfg.Log.WarnContext(ctx, "service certificate was not revoked", "name", st.Name, "err", err)
+		} else if err != nil {
+			return err
 		}
 	}
 	return errors.Join(remove(filepath.Join(m.cfg.State, st.Name+".json")), disk.SyncDir(m.cfg.State))
@@ -264,11 +261,11 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) (next time.T
 		st.Error, st.ErrorAt = st.Reason, now
 		waits := st.State == WaitingApproval
 		st.Stuck = needsPerson || overdue || !waits && (st.Tries >= stuckRequests || !request && st.Tries >= stuckAfter)
-		if needsPerson && st.State != Failed && st.State != Removing {
-			st.State, st.Since = Failed, now
+		if needsPerson && st.State != Removing {
+			st.enter(Failed, now)
 		}
 		m.cfg.Log.WarnContext(ctx, "service certificate not complete", "name", st.Name, "state", st.State,
-			"stuck", st.Stuck, "err", st.Reason, "advice", st.Advice, "retry_in", wait.Round(time.Millisecond))
+			"err", st.Reason, "remedy", st.Advice, "retry_in", wait.Round(time.Millisecond))
 	}
 	m.report(ctx, st)
 	if err := m.put(st); err != nil {
@@ -289,8 +286,8 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), wire.MaxCertificateError)], "")
 }
 
-// wait returns the wait after an error: what a refusal asks for, else a doubling one. It is at most half of what is left
-// of the certificate's life.
+// wait returns the wait after an error: what a refusal asks for, else a doubling one. It is at most half of what is
+// left of the certificate's life.
 func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 	bound := m.cfg.BackoffMax
 	if doubled := float64(m.cfg.BackoffMin) * math.Exp2(float64(st.Tries-1)); !needsPerson && doubled < float64(bound) {
@@ -309,19 +306,17 @@ func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 // report tells the provisioner what changed.
 func (m *Manager) report(ctx context.Context, st *state) {
 	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason}
-	identity, ask := m.connection()
-	if ask == nil || st.Reported == r || !slices.Contains(wire.CertificateStates, r.State) {
+	if st.Reported == r || !slices.Contains(wire.CertificateStates, r.State) {
 		return
 	}
 	told := r
 	told.Since = st.Since
-	_, err := ask(ctx, &wire.CertificateRequest{ID: wire.NewID(), Identity: identity, Name: st.Name,
-		Verb: wire.CertificateReport, Source: st.Source, Report: &told})
-	if err != nil {
+	_, err := m.send(ctx, st, wire.CertificateRequest{Verb: wire.CertificateReport, Report: &told})
+	if err == nil {
+		st.Reported = r
+	} else {
 		m.cfg.Log.DebugContext(ctx, "state of a service certificate not reported", "name", st.Name, "err", err)
-		return
 	}
-	st.Reported = r
 }
 
 // adopt puts the key and certificate in force that are in the files.

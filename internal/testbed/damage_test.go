@@ -13,6 +13,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 	"muster/provisioner/store"
 )
 
@@ -33,6 +34,11 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 		}
 		f.Apply(n, f.Enroll(n))
 		nodes = append(nodes, n)
+		if _, err := f.Daemon().Store().PutCertificate(f.Context(), &services.Certificate{Schema: services.Schema,
+			Node: wire.Identity(n.Identity), Name: "https", OwnedSince: f.Record(n.Identity).OwnedSince, Attempt: "a"},
+			0); err != nil {
+			t.Fatal(err)
+		}
 		if i < 10 {
 			f.Revoke(n.Identity)
 			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(),

@@ -25,7 +25,9 @@ type Session struct {
 
 // Session returns the node that sent a request. It is as strict as [Provisioner.Renew]; the signature is that of the
 // session. Until done is called, this process handles no other request of the node.
-func (p *Provisioner) Session(ctx context.Context, identity string, source Source) (_ *Session, done func(), err error) {
+func (p *Provisioner) Session(
+	ctx context.Context, identity string, source Source,
+) (_ *Session, done func(), err error) {
 	id, err := wire.ParseIdentity(identity)
 	switch {
 	case err != nil:
@@ -128,8 +130,8 @@ func (s *Session) JudgeName(ctx context.Context, name string) error {
 	return nil
 }
 
-// OwnedSince returns [Record.OwnedSince], or zero if the node is not in the fleet: revoked, retired, or about to be. The
-// error is [ErrNoRecord] if it has never enrolled.
+// OwnedSince returns [Record.OwnedSince], or zero if the node is revoked or retired, or is about to be. The error is
+// [ErrNoRecord] if it has never enrolled.
 func (p *Provisioner) OwnedSince(ctx context.Context, id wire.Identity) (time.Time, error) {
 	r, _, err := p.cfg.Store.Record(ctx, id)
 	if errors.Is(err, trust.ErrRecord) && p.revocations.Outstanding(id, "") != nil {

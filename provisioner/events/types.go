@@ -82,11 +82,11 @@ var Types = []Meaning{
 		[]string{"node", "name", "serial", "policy"}, []string{"source", "attempt", "elapsed_ns"}},
 	{CertificateRenewed, "A node got the next certificate of a service certificate that it has.",
 		[]string{"node", "name", "serial", "policy"}, []string{"source", "attempt", "elapsed_ns"}},
-	{CertificateFailed, "A node got no service certificate. The first 20 of a node are reported, then one every half " +
-		"minute; left_out counts the rest.",
+	{CertificateFailed, "A node got no service certificate. The first 20 of a node are reported, then one every " +
+		"half minute; left_out counts the rest.",
 		[]string{"node", "name", "code"}, []string{"cause", "policy", "source", "left_out"}},
-	{CertificateRevoked, "Service certificates of a node were revoked: an operator ordered it, the node does not need " +
-		"them any more, or the node was revoked, retired or handed over. Without name: all that the node had.",
+	{CertificateRevoked, "Service certificates of a node were revoked: by an operator, by the node, or with the node. " +
+		"Without name: all that the node had.",
 		[]string{"node"}, append([]string{"name"}, byOperator...)},
 	{CertificateApproved, "An operator has approved a request for a service certificate.",
 		[]string{"node", "name", "key_hash"}, byOperator},

@@ -229,8 +229,8 @@ func (q *request) parse() (err error) {
 	}
 	q.asked = slices.Sorted(slices.Values(slices.Concat(q.csr.DNSNames, q.csr.IPAddresses, q.csr.URIs)))
 	if all == 0 || all != len(q.asked) {
-		return fmt.Errorf("%d alternative names, of which %d are DNS names, IP addresses and URIs in one list: want at "+
-			"least one, and no other", all, len(q.asked))
+		return fmt.Errorf("%d alternative names, %d of them DNS names, IP addresses and URIs: want these alone", all,
+			len(q.asked))
 	}
 	q.id = digest(q.csr.KeyHash, q.asked, q.Usages, []string{q.Profile, q.Network})
 	return nil
@@ -256,7 +256,8 @@ func (q *request) admit() error {
 		return q.refuse(wire.CodeCSRInvalid, errors.New("the key is one of the node's own certificate"))
 	}
 	for _, c := range q.index.of(q.Node) {
-		if i := c.Current; i != nil && i.KeyHash == q.csr.KeyHash && (c.Name != q.Name || q.index.revoked(i.Serial) != nil) {
+		if i := c.Current; i != nil && i.KeyHash == q.csr.KeyHash &&
+			(c.Name != q.Name || q.index.revoked(i.Serial) != nil) {
 			return q.refuse(wire.CodeCSRInvalid,
 				fmt.Errorf("the key is that of service certificate %q, %s", c.Name, q.index.listed(c).State))
 		}
@@ -280,9 +281,8 @@ func (q *request) checkRoom() error {
 	}
 	if used >= wire.MaxCertificates || all > maxNames || q.entry != nil && len(q.entry.Former) >= maxFormer &&
 		len(q.entry.unexpired(q.now())) > maxFormer {
-		return q.refuse(wire.CodeQuotaExceeded, fmt.Errorf("the node has %d other service certificates, limit %d, had %d "+
-			"names, limit %d, or replaced %d certificates that have not expired", used, wire.MaxCertificates-1, all,
-			maxNames, maxFormer))
+		return q.refuse(wire.CodeQuotaExceeded, fmt.Errorf("the node has %d other service certificates, limit %d, or "+
+			"has had too many", used, wire.MaxCertificates-1))
 	}
 	return nil
 }
@@ -403,7 +403,7 @@ func (q *request) refused(ctx context.Context, err error) *provisioner.Refusal {
 // noteState writes the node's own word.
 func (q *request) noteState(ctx context.Context) error {
 	next := q.next()
-	if s := next.State; s != nil && s.State == q.Report.State && s.Stuck == q.Report.Stuck && s.Error == q.Report.Error {
+	if s, r := next.State, q.Report; s != nil && s.State == r.State && s.Stuck == r.Stuck && s.Error == r.Error {
 		return nil
 	}
 	if !q.reports.Allow(q.Node) {

@@ -63,7 +63,7 @@ func ParseQuery(v url.Values, now time.Time) (q Query, err error) {
 			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, paging.MaxLimit))
 		}
 	}
-	return q, errors.Join(append(errs, q.Query.Check())...)
+	return q, errors.Join(append(errs, q.Check())...)
 }
 
 // A Page is a part of a list.

@@ -39,7 +39,7 @@ type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Store       Store                    // required
 
-	// Issuing counts requests in progress that will probably write, for the store. Optional.
+	// Issuing counts requests in progress that will probably write, for the store. Required.
 	Issuing *atomic.Int64
 }
 
@@ -70,9 +70,6 @@ var (
 // New returns a Service. It starts nothing.
 func New(cfg Config) *Service {
 	own := cfg.Provisioner.Config()
-	if cfg.Issuing == nil {
-		cfg.Issuing = new(atomic.Int64)
-	}
 	keyed := func(r limit.Rate) *limit.Keyed[wire.Identity] {
 		r.Now = own.Now
 		return limit.NewKeyed[wire.Identity](r)
@@ -127,16 +124,11 @@ const maxRounds = 8
 // errAgain means that another write came first: read and decide again.
 var errAgain = errors.New("the entry was changed meanwhile")
 
-const (
-	putBackoff    = 50 * time.Millisecond
-	putBackoffMax = 2 * time.Second
-)
-
 // put writes c if its newest revision is still the given one, and returns once c is on disk. If the outcome is unknown,
-// it looks for c and else writes the same bytes again: one of two writes is a conflict. The error is errAgain if another
-// write came first.
+// put looks for c, or writes the same bytes again: one of two writes is a conflict. After another write the error is
+// errAgain.
 func (s *Service) put(ctx context.Context, c *Certificate, after trust.Revision) error {
-	for wait := putBackoff; ; wait = min(2*wait, putBackoffMax) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		_, err := s.cfg.Store.PutCertificate(ctx, c, after)
 		if err == nil {
 			return nil

@@ -52,8 +52,8 @@ func (w *sweeper) watch(ctx context.Context) {
 	w.changes = changes
 }
 
-// sweep revokes the certificates of an earlier owner of the name, or of a node that is out of the fleet. Repeating it is
-// harmless.
+// sweep revokes the certificates of an earlier owner of the name, or of a node that is revoked or retired. Repeating it
+// is harmless.
 func (s *Service) sweep(ctx context.Context, node wire.Identity) error {
 	since, err := s.p.OwnedSince(ctx, node)
 	if errors.Is(err, provisioner.ErrNoRecord) {
@@ -99,7 +99,8 @@ func (s *Service) revoke(ctx context.Context, node wire.Identity, name string, e
 	for _, e := range entries {
 		serials = append(serials, e.unexpired(s.now())...)
 	}
-	serials = slices.DeleteFunc(serials, func(r trust.RevokedCertificate) bool { return s.index.revoked(r.Serial) != nil })
+	serials = slices.DeleteFunc(serials,
+		func(r trust.RevokedCertificate) bool { return s.index.revoked(r.Serial) != nil })
 	if len(serials) == 0 {
 		return nil
 	}

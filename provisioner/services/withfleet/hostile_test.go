@@ -61,7 +61,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 	if err := f.Daemon().Services().Revoke(f.Context(), web1, "ended", cause); err != nil {
 		t.Fatal(err)
 	}
-	weak, err1 := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // the weak key is the test
+	weak, err1 := rsa.GenerateKey(rand.Reader, 1024)
 	old, err2 := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"muster/internal/wire"
@@ -29,7 +30,7 @@ var errKilled = errors.New("killed")
 func (n *node) another(put func(st services.Store) *unsure) *services.Service {
 	n.t.Helper()
 	return services.New(services.Config{Provisioner: n.f.ProvisionerFor(n.f.Context(), nil),
-		Store: put(n.f.Daemon().Store())})
+		Store: put(n.f.Daemon().Store()), Issuing: new(atomic.Int64)})
 }
 
 // TestAtMostOneCertificateForEachKey asks 50 times at once on two provisioners, one of which loses writes and answers

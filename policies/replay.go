@@ -3,14 +3,11 @@ package policies
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"muster/internal/wire"
 )
 
 // A Replay evaluates a policy on recorded inputs, and collects the differences. Make one with [NewReplay].
@@ -149,13 +146,4 @@ func ParseRecording(line []byte) (*Recording, error) {
 		return nil, fmt.Errorf("recorded decision: %w", err)
 	}
 	return &r, nil
-}
-
-// ConfigurationDigest returns the hex SHA-256 over a configuration in the order of its keys, or "" for nil.
-func ConfigurationDigest(configuration map[string]string) string {
-	if configuration == nil {
-		return ""
-	}
-	b, _ := wire.EncodeJSON(configuration) // cannot fail with strings
-	return fmt.Sprintf("%x", sha256.Sum256(b))
 }

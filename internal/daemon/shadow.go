@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner/events"
 )
@@ -96,7 +97,7 @@ func (s *shadow) compare(ctx context.Context, next shadowed) {
 	})
 }
 
-// outcome returns a decision's verdict, the digest of its configuration and its reasons; d may be nil.
+// outcome returns a decision's verdict, the digest of its files and its reasons; d may be nil.
 func outcome(d *policies.Decision, err error) (verdict policies.Verdict, digest string, why []string) {
 	switch {
 	case err != nil:
@@ -104,5 +105,6 @@ func outcome(d *policies.Decision, err error) (verdict policies.Verdict, digest 
 	case d == nil:
 		return policies.VerdictFailed, "", nil
 	}
-	return d.Verdict(), policies.ConfigurationDigest(d.Configuration), d.Why()
+	return d.Verdict(), wire.Digest("", wire.Files{Configuration: d.Configuration, Certificates: d.Certificates}),
+		d.Why()
 }

@@ -119,7 +119,7 @@ func newLink(b *base, g *gate, appeared func()) (*link, error) {
 }
 
 func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broker.Presented, *broker.Denied)) error {
-	limit, _, err := l.opts.StoreSize(l.cfg.StoreDir())
+	limit, _, err := disk.StoreSize(l.cfg.StoreDir())
 	if err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
@@ -269,7 +269,7 @@ func (l *link) storeCapacity() (int64, error) {
 	if l.external != nil {
 		return 0, nil
 	}
-	_, most, err := l.opts.StoreSize(l.cfg.StoreDir())
+	_, most, err := disk.StoreSize(l.cfg.StoreDir())
 	return most, err
 }
 

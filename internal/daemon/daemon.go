@@ -51,9 +51,6 @@ type Options struct {
 	// Alive is called every second unless a part hangs; it must not block. May be nil.
 	Alive func()
 
-	// StoreSize returns the store's present and largest possible size limit. Nil asks the file system.
-	StoreSize func(dir string) (limit, capacity int64, err error)
-
 	// For tests.
 	Webhooks webhook.Config
 
@@ -76,9 +73,6 @@ func (o Options) complete() Options {
 	}
 	if o.Alive == nil {
 		o.Alive = func() {}
-	}
-	if o.StoreSize == nil {
-		o.StoreSize = disk.StoreSize
 	}
 	return o
 }

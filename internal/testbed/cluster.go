@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,10 +37,10 @@ type Server struct {
 	Routes  string
 	Leaves  string
 	Dir     string
+	site    string // "": it has the streams
 
 	t    testing.TB
-	mu   sync.Mutex
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil unless it runs
 	done chan struct{}
 }
 
@@ -59,7 +58,7 @@ func newCluster(f *Fleet, n int, sites []string) *cluster {
 		c.servers = append(c.servers, s)
 	}
 	for i, site := range sites {
-		s := &Server{Name: "broker-" + site, Address: fmt.Sprintf("127.%d.%d.%d", a, b, n+i+1), t: t}
+		s := &Server{Name: "broker-" + site, Address: fmt.Sprintf("127.%d.%d.%d", a, b, n+i+1), site: site, t: t}
 		s.Dir, s.Port = filepath.Join(c.dir, s.Name), freePort(t, s.Address)
 		c.sites[site] = s
 	}
@@ -101,7 +100,7 @@ func (c *cluster) addresses() []string {
 func (c *cluster) urls(scheme string) string {
 	var list []string
 	for _, s := range c.servers {
-		list = append(list, scheme+"://"+net.JoinHostPort(s.Address, s.Port))
+		list = append(list, scheme+"://"+s.listen())
 	}
 	return strings.Join(list, ",")
 }
@@ -110,33 +109,28 @@ func (c *cluster) urls(scheme string) string {
 // test.
 func (c *cluster) start(config string) {
 	c.t.Helper()
-	var routes, hub, names []string
+	var routes, hub, leaves []string
 	for _, s := range c.servers {
 		routes = append(routes, net.JoinHostPort(s.Address, s.Routes))
 		hub = append(hub, net.JoinHostPort(s.Address, s.Leaves))
 	}
-	for site, s := range c.sites {
-		names = append(names, s.Name)
-		server := setup.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
-			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), Hub: &broker.HubConfig{URLs: hub, Site: site},
-		}}
-		if err := server.Write(config, s.Dir); err != nil {
-			c.t.Fatalf("configure %s: %v", s.Name, err)
-		}
+	for _, s := range c.sites {
+		leaves = append(leaves, s.Name)
 	}
-	for _, s := range c.servers {
-		server := setup.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
-			Name:          s.Name,
-			Listen:        net.JoinHostPort(s.Address, s.Port),
-			StoreDir:      filepath.Join(s.Dir, "store"),
-			MaxStoreBytes: 8 << 30,
-		}}
-		if len(c.servers) > 1 {
-			server.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes),
-				Routes: routes}
-		}
-		if len(names) > 0 {
-			server.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: names}
+	for _, s := range c.all() {
+		server := setup.BrokerServer{Dir: s.Dir}
+		server.Name, server.Listen = s.Name, s.listen()
+		if s.site != "" {
+			server.Hub = &broker.HubConfig{URLs: hub, Site: s.site}
+		} else {
+			server.StoreDir, server.MaxStoreBytes = filepath.Join(s.Dir, "store"), 8<<30
+			if len(routes) > 1 {
+				listen := net.JoinHostPort(s.Address, s.Routes)
+				server.Cluster = &broker.ClusterConfig{Name: "test", Listen: listen, Routes: routes}
+			}
+			if len(leaves) > 0 {
+				server.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: leaves}
+			}
 		}
 		if err := server.Write(config, s.Dir); err != nil {
 			c.t.Fatalf("configure %s: %v", s.Name, err)
@@ -155,8 +149,10 @@ func (c *cluster) start(config string) {
 	}
 }
 
+func (s *Server) listen() string { return net.JoinHostPort(s.Address, s.Port) }
+
 // URL returns the URL of this server alone.
-func (s *Server) URL() string { return "nats://" + net.JoinHostPort(s.Address, s.Port) }
+func (s *Server) URL() string { return "nats://" + s.listen() }
 
 // Start returns when the server listens.
 func (s *Server) Start() {
@@ -170,24 +166,20 @@ func (s *Server) Start() {
 	must(s.t, testproc.Start(cmd))
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }()
-	s.mu.Lock()
 	s.cmd, s.done = cmd, done
-	s.mu.Unlock()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(s.Address, s.Port), time.Second)
-		if err == nil {
-			_ = conn.Close()
-			return
-		}
+	if !within(patience, 20*time.Millisecond, func() bool {
 		select {
 		case <-done:
 			s.t.Fatalf("%s ended: %s", s.Name, s.Log())
-		case <-deadline.C:
-			s.t.Fatalf("%s does not listen: %s", s.Name, s.Log())
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
+		conn, err := net.DialTimeout("tcp", s.listen(), time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}) {
+		s.t.Fatalf("%s does not listen: %s", s.Name, s.Log())
 	}
 }
 
@@ -200,19 +192,8 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// Signal sends a signal to the server if it runs.
-func (s *Server) Signal(signal syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(signal)
-	}
-}
-
 // Kill sends SIGKILL and waits for the end.
 func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.cmd == nil {
 		return
 	}
@@ -235,27 +216,12 @@ type Provisioner struct {
 	done chan error
 }
 
-// A ProvisionerOption changes a provisioner before it starts.
-type ProvisionerOption func(*Provisioner, *daemon.Config)
-
-// Behind moves the provisioner's clock ahead of the fleet's by d, or back if d is negative.
-func Behind(d time.Duration) ProvisionerOption {
-	return func(p *Provisioner, _ *daemon.Config) { p.Clock.Advance(d) }
-}
-
-// At puts the provisioner at a site: it connects only to that site's server.
-func At(site string) ProvisionerOption {
-	return func(p *Provisioner, c *daemon.Config) {
-		s := p.f.Site(site)
-		c.Site, c.Broker.URL = site, "tls://"+net.JoinHostPort(s.Address, s.Port)
-	}
-}
-
 // Site returns the server of a site.
 func (c *cluster) Site(site string) *Server { return c.sites[site] }
 
-// AddProvisioner starts a provisioner and returns when it serves. It stops when the test ends, or by Stop.
-func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Provisioner {
+// AddProvisioner starts a provisioner and returns when it serves. It stops when the test ends, or by Stop. edit changes
+// it before it starts.
+func (c *cluster) AddProvisioner(name string, edits ...func(*Provisioner, *daemon.Config)) *Provisioner {
 	c.t.Helper()
 	f := c.fleet
 	p := &Provisioner{Clock: &Clock{base: f.Clock}, f: f}
@@ -264,8 +230,8 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 			f.opts.Edit(c)
 		}
 		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
-		for _, o := range options {
-			o(p, c)
+		for _, edit := range edits {
+			edit(p, c)
 		}
 		must(f.t, os.MkdirAll(c.DataDir, 0o700)) // as init does for the first provisioner
 	}

@@ -25,40 +25,50 @@ const (
 	LostAnswer                  // error returned, record written
 	Late                        // error returned, written before the next write
 	Doubled                     // written twice, result of the second write returned
-	Hung                        // no answer until the caller gives up, nothing written
 )
 
-type plan[E any] struct {
+// A Plan has the faults of the writes of one kind.
+type Plan[E any] struct {
 	mu     sync.Mutex
 	faults []Fault                  // guarded by mu: of the next writes, in order
 	before func(context.Context, E) // guarded by mu: once, before the next write
 	after  func()                   // guarded by mu: once, after the next write and before its answer
 	late   func()                   // guarded by mu: the delayed write
-	writes int
+	writes int                      // guarded by mu
 
 	turn sync.RWMutex // held while before runs, read-held by writes
 }
 
-func (p *plan[E]) inject(faults []Fault) {
+// Inject gives the next writes one fault each.
+func (p *Plan[E]) Inject(faults ...Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(p.faults, faults...)
 }
 
-func (p *plan[E]) first(what func(context.Context, E)) {
+// Before runs what once before the next write, to simulate another writer.
+func (p *Plan[E]) Before(what func(context.Context, E)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before = what
 }
 
-func (p *plan[E]) count() int {
+// After runs what once, after the next write and before its writer gets the answer.
+func (p *Plan[E]) After(what func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = what
+}
+
+// Writes returns how many writes were attempted.
+func (p *Plan[E]) Writes() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.writes
 }
 
 // next returns the fault of the next write, and runs the writes due before it.
-func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
+func (p *Plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	p.mu.Lock()
 	p.writes++
 	before, late := p.before, p.late
@@ -78,7 +88,7 @@ func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	return fault
 }
 
-func (p *plan[E]) written() {
+func (p *Plan[E]) written() {
 	p.mu.Lock()
 	after := p.after
 	p.after = nil
@@ -88,31 +98,29 @@ func (p *plan[E]) written() {
 	}
 }
 
-func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Context) (R, error)) (at R, err error) {
-	var none R
+func write[E any](
+	ctx context.Context, p *Plan[E], e E, put func(context.Context) (trust.Revision, error),
+) (trust.Revision, error) {
 	fault := p.next(ctx, e)
 	p.turn.RLock()
 	defer p.turn.RUnlock()
 	switch fault {
 	case Lost:
-		return none, ErrInjected
-	case Hung:
-		<-ctx.Done()
-		return none, ctx.Err()
+		return 0, ErrInjected
 	case Late:
 		p.mu.Lock()
 		p.late = func() { _, _ = put(context.WithoutCancel(ctx)) }
 		p.mu.Unlock()
-		return none, ErrInjected
+		return 0, ErrInjected
 	case Doubled:
 		if _, err := put(ctx); err != nil {
-			return none, err
+			return 0, err
 		}
 	}
-	at, err = put(ctx)
+	at, err := put(ctx)
 	p.written()
 	if err == nil && fault == LostAnswer {
-		return none, ErrInjected
+		return 0, ErrInjected
 	}
 	return at, err
 }
@@ -121,64 +129,25 @@ func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Cont
 type Faults struct {
 	provisioner.Store
 
-	records     plan[*provisioner.Record]
-	claims      plan[*trust.ClaimEntry]
-	revocations plan[any]
-	entries     plan[any]
+	RecordWrites     Plan[*provisioner.Record]
+	ClaimWrites      Plan[*trust.ClaimEntry]
+	RevocationWrites Plan[any]
+	EntryWrites      Plan[any] // all other entries of operators
 
-	unreadable atomic.Bool
-	stale      atomic.Bool
+	Unreadable atomic.Bool // every read of records fails
+	Stale      atomic.Bool // the views are stale
 }
-
-// Inject gives the next writes of records one fault each.
-func (f *Faults) Inject(plan ...Fault) { f.records.inject(plan) }
-
-// Before runs what once before the next write of a record, to simulate another writer.
-func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.records.first(what) }
-
-// Puts returns how many writes of records were attempted.
-func (f *Faults) Puts() int { return f.records.count() }
-
-// SetUnreadable makes every read of records fail, or work again.
-func (f *Faults) SetUnreadable(unreadable bool) { f.unreadable.Store(unreadable) }
-
-// InjectClaims gives the next appends of claims one fault each.
-func (f *Faults) InjectClaims(plan ...Fault) { f.claims.inject(plan) }
-
-// BeforeClaims runs what once before the next append of claims.
-func (f *Faults) BeforeClaims(what func(context.Context, *trust.ClaimEntry)) {
-	f.claims.first(what)
-}
-
-// ClaimAppends returns how many appends of claims were attempted.
-func (f *Faults) ClaimAppends() int { return f.claims.count() }
-
-// Appends gives the next appends of revocations one fault each.
-func (f *Faults) Appends(plan ...Fault) { f.revocations.inject(plan) }
-
-// AfterAppend runs what once, after the next revocation is in the log and before its writer gets the answer.
-func (f *Faults) AfterAppend(what func()) {
-	f.revocations.mu.Lock()
-	defer f.revocations.mu.Unlock()
-	f.revocations.after = what
-}
-
-// SetStale makes the store's views stale, or fresh again.
-func (f *Faults) SetStale(blind bool) { f.stale.Store(blind) }
-
-// Entries gives the next writes of operators' entries one fault each.
-func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
 
 // Put implements [provisioner.Store].
 func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
-	return write(ctx, &f.records, r, func(ctx context.Context) (trust.Revision, error) {
+	return write(ctx, &f.RecordWrites, r, func(ctx context.Context) (trust.Revision, error) {
 		return f.Store.Put(ctx, r, after)
 	})
 }
 
 // Record implements [provisioner.Store].
 func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
-	if f.unreadable.Load() {
+	if f.Unreadable.Load() {
 		return nil, 0, ErrInjected
 	}
 	return f.Store.Record(ctx, id)
@@ -188,7 +157,7 @@ func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 func (f *Faults) AppendClaims(
 	ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
 ) (trust.Revision, error) {
-	return write(ctx, &f.claims, e, func(ctx context.Context) (trust.Revision, error) {
+	return write(ctx, &f.ClaimWrites, e, func(ctx context.Context) (trust.Revision, error) {
 		return f.Store.AppendClaims(ctx, tid, e, after)
 	})
 }

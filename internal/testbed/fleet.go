@@ -62,8 +62,6 @@ type Options struct {
 	// Alive is the interval of alive events; 0: the agent's default.
 	Alive time.Duration
 
-	StoreSize func(dir string) (limit, capacity int64, err error)
-
 	// Servers is the number of nats-server processes in a cluster; 0: the broker inside the provisioner.
 	Servers int
 
@@ -169,7 +167,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := f.options(f.Clock, f.log.logger())
-		opts.StoreSize, opts.WrapJournal = f.opts.StoreSize, f.opts.Journal
+		opts.WrapJournal = f.opts.Journal
 		opts.WrapStore = func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}
 			return f.Faults
@@ -266,19 +264,6 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Ended waits until the provisioner ends by itself, and returns its error.
-func (f *Fleet) Ended() error {
-	f.t.Helper()
-	select {
-	case err := <-f.done:
-		f.daemon = nil
-		return err
-	case <-time.After(patience):
-		f.t.Fatal("provisioner does not end")
-		return nil
 	}
 }
 

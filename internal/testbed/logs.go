@@ -15,15 +15,15 @@ import (
 // Logs implements [provisioner.Store].
 func (f *Faults) Logs() *orders.Logs {
 	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, kind string, put Put) (trust.Revision, error) {
-		entries := &f.entries
+		entries := &f.EntryWrites
 		if kind == "Revocation" {
-			entries = &f.revocations
+			entries = &f.RevocationWrites
 		}
 		return write(ctx, entries, nil, func(context.Context) (trust.Revision, error) { return put() })
 	})
 	fresh := logs.Fresh
 	logs.Fresh = func() error {
-		if f.stale.Load() {
+		if f.Stale.Load() {
 			return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, ErrInjected)
 		}
 		return fresh()

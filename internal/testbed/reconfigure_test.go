@@ -23,11 +23,11 @@ func generation(n string) string {
 func TestAReconfigurationSurvivesLostWrites(t *testing.T) {
 	t.Parallel()
 	inOffer := func(fault testbed.Fault) func(*testbed.Fleet) {
-		return func(f *testbed.Fleet) { f.Faults.Inject(fault) }
+		return func(f *testbed.Fleet) { f.Faults.RecordWrites.Inject(fault) }
 	}
 	inConfirmation := func(fault testbed.Fault) func(*testbed.Fleet) {
 		return func(f *testbed.Fleet) {
-			f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault) })
+			f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) { f.Faults.RecordWrites.Inject(fault) })
 		}
 	}
 	for name, tt := range map[string]struct {

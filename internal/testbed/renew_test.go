@@ -140,13 +140,15 @@ func TestARenewalSurvivesLostWrites(t *testing.T) {
 				stop := watch(t, f, a)
 				switch point {
 				case "certificate":
-					f.Faults.Inject(fault)
+					f.Faults.RecordWrites.Inject(fault)
 				case "confirmation":
 					// After the renewal's write the next one is the confirmation's.
-					f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault) })
+					f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) { f.Faults.RecordWrites.Inject(fault) })
 				default:
-					f.Faults.Inject(fault, fault)
-					f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault, fault) })
+					f.Faults.RecordWrites.Inject(fault, fault)
+					f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) {
+						f.Faults.RecordWrites.Inject(fault, fault)
+					})
 				}
 				f.Clock.Advance(twoThirds + twoThirds/8)
 				renewed(f, map[*testbed.Agent]string{a: first})

@@ -52,7 +52,7 @@ func TestCheckFindsAnIncompleteRevocation(t *testing.T) {
 	f := New(t, Options{})
 	n := f.Node("web1.example.net")
 	f.Enroll(n)
-	f.Faults.SetUnreadable(true)
+	f.Faults.Unreadable.Store(true)
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),
@@ -66,6 +66,6 @@ func TestCheckFindsAnIncompleteRevocation(t *testing.T) {
 	if got := strings.Join((&checker{f: f}).revocationsWrong(), "; "); !strings.Contains(got, "is not on its record") {
 		t.Errorf("Check says %q", got)
 	}
-	f.Faults.SetUnreadable(false)
+	f.Faults.Unreadable.Store(false)
 	f.Check()
 }

@@ -6,17 +6,25 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
 )
+
+// atSite puts a provisioner at a site: it connects only to that site's server.
+func atSite(f *testbed.Fleet, site string) func(*testbed.Provisioner, *daemon.Config) {
+	return func(_ *testbed.Provisioner, c *daemon.Config) {
+		c.Site, c.Broker.URL = site, strings.Replace(f.Site(site).URL(), "nats:", "tls:", 1)
+	}
+}
 
 // Nodes connect to their site's broker, a leaf of the hub: the site's provisioner answers while it lives, otherwise
 // the hub's. The site's token is valid there alone.
 func TestASiteServesItsNodes(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", atSite(f, "ams1"))
 	at := func(url string) string {
 		return f.Token(func(c *jwt.Claims) {
 			c.Brokers = url
@@ -59,7 +67,7 @@ func TestASiteServesItsNodes(t *testing.T) {
 func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", atSite(f, "ams1"))
 	n := f.Node("web1.example.net")
 	given := f.Enroll(n)
 	f.Apply(n, given)

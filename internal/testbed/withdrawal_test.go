@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/jwt"
@@ -21,7 +22,7 @@ func ofYesterday(c *jwt.Claims) { c.IssuedAt, c.NotBefore = time.Time{}, time.No
 func TestTheHubServesASiteWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", atSite(f, "ams1"))
 	a := &askers{t: t, f: f, url: f.Site("ams1").URL(), token: f.Token(func(c *jwt.Claims) {
 		ofYesterday(c)
 		if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
@@ -60,7 +61,9 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	f.Eventually("the fleet's clock is on record", func() bool {
 		return f.Daemon().Orders().Process.AcceptClock(f.Context(), testbed.Operator()) == nil && onRecord(f)
 	})
-	second := f.AddProvisioner("second.fleet.test", testbed.Behind(-behind))
+	second := f.AddProvisioner("second.fleet.test", func(p *testbed.Provisioner, _ *daemon.Config) {
+		p.Clock.Advance(-behind)
+	})
 	served := func(name string) bool { return a.ask() == "enrolled" && f.EnrolledBy(a.last) == name }
 	f.Eventually("all nodes are enrolled by the one whose clock is right", func() bool {
 		onRecord(f) // or the other provisioner was first

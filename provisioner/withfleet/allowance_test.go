@@ -111,7 +111,7 @@ func TestAnImportReplacesWhatItsSourceHad(t *testing.T) {
 		Changed: []wire.Pattern{"db1.example.net"},
 		Ended:   []wire.Pattern{"web*.example.net"},
 	})
-	f.Faults.Entries(testbed.Lost)
+	f.Faults.EntryWrites.Inject(testbed.Lost)
 	if _, err := list.Import(f.Context(), operate.List{Source: "racks", Entries: next}, false,
 		operator); !errors.Is(err, testbed.ErrInjected) {
 		t.Errorf("import with a write that fails: %v", err)

@@ -109,12 +109,12 @@ func TestALostRaceGivesTheUseBack(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := f.Token(testbed.Limited(1))
 	other := provisioners(t, f, 1)[0]
-	f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+	f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 		if _, err := other.Enroll(ctx, f.Node("web1.example.net").Request(), provisioner.Source{}); err != nil {
 			t.Errorf("the other provisioner refuses: %v", err)
 		}
 	})
-	f.Faults.InjectClaims(testbed.LostAnswer, testbed.LostAnswer) // of the claim and of the release
+	f.Faults.ClaimWrites.Inject(testbed.LostAnswer, testbed.LostAnswer) // of the claim and of the release
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {
 		t.Fatalf("refused as %s, want %s", got, wire.CodeIdentityTaken)
 	}
@@ -134,7 +134,7 @@ func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
 	n := node(t, "web1.example.net", token)
 	other := provisioners(t, f, 1)[0]
 	won := make(chan *wire.Enrolled, 1)
-	f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+	f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 		winner, err := other.Enroll(ctx, n.Request(), provisioner.Source{})
 		if err != nil {
 			t.Errorf("the other provisioner refuses: %v", err)
@@ -207,7 +207,7 @@ func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := f.Token(testbed.Limited(1))
 	n := node(t, "web1.example.net", token)
-	f.Faults.BeforeClaims(func(context.Context, *trust.ClaimEntry) { f.Clock.Advance(15 * time.Minute) })
+	f.Faults.ClaimWrites.Before(func(context.Context, *trust.ClaimEntry) { f.Clock.Advance(15 * time.Minute) })
 	if got := f.Refused(n); got != wire.CodeUnavailable {
 		t.Errorf("refused as %s, want %s", got, wire.CodeUnavailable)
 	}

@@ -163,8 +163,8 @@ func TestEnrollmentSurvivesFaultyWrites(t *testing.T) {
 			token := f.Token(testbed.Limited(1))
 			n, late := node(t, fmt.Sprintf("web%d.example.net", i), token),
 				node(t, fmt.Sprintf("db%d.example.net", i), token)
-			f.Faults.InjectClaims(claimFaults...)
-			f.Faults.Inject(recordFaults...)
+			f.Faults.ClaimWrites.Inject(claimFaults...)
+			f.Faults.RecordWrites.Inject(recordFaults...)
 			f.Enroll(n)
 			if got := f.Refused(late); got != wire.CodeTokenUsedUp {
 				t.Errorf("claim %s, record %s: another node is refused as %s", claim, record, got)
@@ -312,7 +312,7 @@ func TestClaimsOfSeveralProcessesAreCounted(t *testing.T) {
 	token := f.Token(testbed.Limited(2))
 	f.Enroll(node(t, "web1.example.net", token))
 	other := provisioners(t, f, 1)[0]
-	f.Faults.BeforeClaims(func(ctx context.Context, _ *trust.ClaimEntry) {
+	f.Faults.ClaimWrites.Before(func(ctx context.Context, _ *trust.ClaimEntry) {
 		if _, err := other.Enroll(ctx, node(t, "web2.example.net", token).Request(), provisioner.Source{}); err != nil {
 			t.Errorf("the other provisioner refuses: %v", err)
 		}
@@ -320,7 +320,7 @@ func TestClaimsOfSeveralProcessesAreCounted(t *testing.T) {
 	if got := f.Refused(node(t, "web3.example.net", token)); got != wire.CodeTokenUsedUp {
 		t.Errorf("refused as %s", got)
 	}
-	if got := f.Faults.ClaimAppends(); got != 2 {
+	if got := f.Faults.ClaimWrites.Writes(); got != 2 {
 		t.Errorf("%d appends by our provisioner, want 2: the second met a conflict", got)
 	}
 	f.Check()

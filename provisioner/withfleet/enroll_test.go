@@ -34,7 +34,7 @@ func TestANodeIsEnrolledThenProvisioned(t *testing.T) {
 		t.Errorf("pushed %v with digest %s", e.Files, e.Digest)
 	}
 	// One write before the reply and one for the confirmation.
-	if got := f.Faults.Puts(); got != 2 {
+	if got := f.Faults.RecordWrites.Writes(); got != 2 {
 		t.Errorf("%d writes, want 2", got)
 	}
 	f.Check()

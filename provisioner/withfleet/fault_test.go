@@ -30,17 +30,17 @@ func TestLostWritesAreRepeated(t *testing.T) {
 				f := testbed.New(t, testbed.Options{})
 				n := f.Node("web1.example.net")
 				if step != "confirmation" {
-					f.Faults.Inject(fault)
+					f.Faults.RecordWrites.Inject(fault)
 				}
 				if step == "both, three times" {
-					f.Faults.Inject(fault, fault)
+					f.Faults.RecordWrites.Inject(fault, fault)
 				}
 				e := f.Enroll(n)
 				if step != "record" {
-					f.Faults.Inject(fault)
+					f.Faults.RecordWrites.Inject(fault)
 				}
 				if step == "both, three times" {
-					f.Faults.Inject(fault, fault)
+					f.Faults.RecordWrites.Inject(fault, fault)
 				}
 				if r := f.Apply(n, e); r.Applied == nil {
 					t.Fatalf("confirmation: %+v", r.Refusal)
@@ -65,7 +65,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 	race := func(t *testing.T, f *testbed.Fleet, first, second *simnode.Node) (*wire.Reply, *wire.Enrolled) {
 		other := f.Provisioner(nil)
 		won := make(chan *wire.Enrolled, 1)
-		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 			winner, err := other.Enroll(ctx, second.Request(), provisioner.Source{})
 			if err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
@@ -113,19 +113,19 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		n := f.Node(name)
 		other := f.Provisioner(nil)
-		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 			if _, err := other.Enroll(ctx, n.Request(), provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
 			}
-			f.Faults.SetUnreadable(true)
+			f.Faults.Unreadable.Store(true)
 		})
 		if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeStoreUnavailable.SentAs() {
 			t.Errorf("reply = %+v, want %s", r, wire.CodeStoreUnavailable)
 		}
-		if got := f.Faults.Puts(); got != 1 {
+		if got := f.Faults.RecordWrites.Writes(); got != 1 {
 			t.Errorf("%d writes were tried, want the one that met the other's", got)
 		}
-		f.Faults.SetUnreadable(false)
+		f.Faults.Unreadable.Store(false)
 		f.Apply(n, f.Enroll(n))
 		f.Check()
 	})
@@ -139,7 +139,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := f.Provisioner(nil)
-		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 			if err := other.Applied(ctx, a, provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
 			}

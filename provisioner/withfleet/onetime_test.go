@@ -187,8 +187,8 @@ func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := f.Token(testbed.Limited(1, "web1.example.net"))
 	writing, stopped := make(chan struct{}), make(chan struct{})
-	f.Faults.Before(func(context.Context, *provisioner.Record) { close(writing); <-stopped })
-	f.Faults.Inject(testbed.LostAnswer)
+	f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) { close(writing); <-stopped })
+	f.Faults.RecordWrites.Inject(testbed.LostAnswer)
 	a := f.Agent("web1.example.net", token)
 	<-writing
 	a.Stop()

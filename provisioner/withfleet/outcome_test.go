@@ -27,12 +27,12 @@ func TestALostAcknowledgementIsNoRepetition(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
-	f.Faults.Inject(testbed.LostAnswer)
+	f.Faults.RecordWrites.Inject(testbed.LostAnswer)
 	e := f.Enroll(n)
-	if got := f.Faults.Puts(); got != 1 {
+	if got := f.Faults.RecordWrites.Writes(); got != 1 {
 		t.Errorf("%d writes, want 1: reading is enough to know", got)
 	}
-	f.Faults.Inject(testbed.LostAnswer)
+	f.Faults.RecordWrites.Inject(testbed.LostAnswer)
 	f.Apply(n, e)
 	f.Enroll(n)
 	f.Apply(n, e)
@@ -131,7 +131,7 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 func TestAnotherWriteBetweenOursIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	revoke := func(f *testbed.Fleet, name string) {
-		f.Faults.Before(func(context.Context, *provisioner.Record) {
+		f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) {
 			f.PutRecord(name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
 		})
 	}

@@ -345,7 +345,7 @@ func TestARetirementThatIsNotAppliedYetHitsNoNextOwner(t *testing.T) {
 	entry := provisioner.EntryAbout(trust.RetiredNode, f.Record(name), f.Clock.Now(), operator)
 	entry.Awaiting = true
 	_, at := f.p.Revocations().About(name)
-	f.Faults.Before(func(context.Context, *provisioner.Record) { <-release })
+	f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) { <-release })
 	if err := f.p.Revocations().Put(f.Context(), entry, at); err != nil {
 		t.Fatal(err)
 	}

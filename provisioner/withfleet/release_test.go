@@ -218,7 +218,7 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 	f.Clock.Advance(operate.ReleaseAge + time.Minute)
 	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		faults := &testbed.Faults{Store: s}
-		faults.BeforeClaims(func(context.Context, *trust.ClaimEntry) { f.Enroll(n) })
+		faults.ClaimWrites.Before(func(context.Context, *trust.ClaimEntry) { f.Enroll(n) })
 		return faults
 	})
 	if released, err := testbed.Orders(p).Tokens.Release(f.Context(), f.TokenID(token), n.Identity,

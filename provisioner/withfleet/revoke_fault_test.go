@@ -26,7 +26,7 @@ func TestUnknownRevocationsRefuseAllRequests(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n, e := inFleet(t, f, web1)
 	p := f.Daemon().Operator()
-	f.Faults.SetStale(true)
+	f.Faults.Stale.Store(true)
 	f.Eventually("it is noticed", func() bool {
 		err := p.Fresh()
 		return errors.Is(err, trust.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
@@ -40,7 +40,7 @@ func TestUnknownRevocationsRefuseAllRequests(t *testing.T) {
 	if err := p.Gate.AdmitNode(f.Context(), web1, e.Serial); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
 		t.Errorf("to the fleet: %v", err)
 	}
-	f.Faults.SetStale(false)
+	f.Faults.Stale.Store(false)
 	f.Eventually("it is known again", func() bool { return p.Fresh() == nil })
 	f.Enroll(f.Node("web2.example.net"))
 	f.Enroll(n)
@@ -112,7 +112,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		restart bool
 	}{
 		"the store does not have it": {func(t *testing.T, f *testbed.Fleet) {
-			f.Faults.Appends(testbed.Lost)
+			f.Faults.RevocationWrites.Inject(testbed.Lost)
 			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err,
 				trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
@@ -123,7 +123,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			f.Revoke(web1) // repeated
 		}, true},
 		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
-			f.Faults.Appends(testbed.LostAnswer)
+			f.Faults.RevocationWrites.Inject(testbed.LostAnswer)
 			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err,
 				trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
@@ -131,7 +131,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, false},
 		"the store has it, the record does not": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
-			f.Faults.AfterAppend(die)
+			f.Faults.RevocationWrites.After(die)
 			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err,
 				context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
@@ -139,7 +139,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, false},
 		"the store has it, the record does not, and all are new": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
-			f.Faults.AfterAppend(die)
+			f.Faults.RevocationWrites.After(die)
 			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err,
 				context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
@@ -147,10 +147,10 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, true},
 		"the process is stopped while it writes the record": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
-			f.Faults.AfterAppend(die)
+			f.Faults.RevocationWrites.After(die)
 			stopped := make(chan struct{})
-			f.Faults.Inject(testbed.LostAnswer)
-			f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+			f.Faults.RecordWrites.Inject(testbed.LostAnswer)
+			f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 				go func() { f.Stop(); close(stopped) }()
 				select { // without requests in progress, a stop is immediate
 				case <-ctx.Done():
@@ -166,7 +166,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			f.Start()
 		}, false},
 		"the record has it, and is not acknowledged": {func(_ *testing.T, f *testbed.Fleet) {
-			f.Faults.Inject(testbed.LostAnswer, testbed.Lost)
+			f.Faults.RecordWrites.Inject(testbed.LostAnswer, testbed.Lost)
 			f.Revoke(web1)
 		}, false},
 		"the record has it, and the connection was not dropped": {func(t *testing.T, f *testbed.Fleet) {
@@ -259,7 +259,7 @@ func TestRevocationRaces(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		n := f.Node(web1)
 		e := f.Enroll(n)
-		f.Faults.Before(revoke(t, another(t, f, nil)))
+		f.Faults.RecordWrites.Before(revoke(t, another(t, f, nil)))
 		if r := f.Apply(n, e); r.Refusal == nil {
 			t.Errorf("confirmation: %+v", r)
 		}
@@ -271,7 +271,7 @@ func TestRevocationRaces(t *testing.T) {
 		n, e := inFleet(t, f, web1)
 		f.Clock.Advance(31 * 24 * time.Hour)
 		n.Token = f.Token(nil)
-		f.Faults.Before(revoke(t, another(t, f, nil)))
+		f.Faults.RecordWrites.Before(revoke(t, another(t, f, nil)))
 		if code := f.Refused(n); code != wire.CodeIdentityRevoked {
 			t.Errorf("refused with %q", code)
 		}
@@ -295,7 +295,7 @@ func TestRevocationRaces(t *testing.T) {
 		late := &heldLog{}
 		blind := another(t, f, late.wrap)
 		late.holds(true)
-		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		f.Faults.RecordWrites.Before(func(ctx context.Context, _ *provisioner.Record) {
 			_, refused = blind.Enroll(ctx, second.Request(), provisioner.Source{})
 		})
 		f.Revoke(web1)

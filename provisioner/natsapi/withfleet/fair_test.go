@@ -27,7 +27,7 @@ func TestOneAddressDoesNotFillTheQueue(t *testing.T) {
 	var once sync.Once
 	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
 		slow := &testbed.Faults{Store: s}
-		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
+		slow.RecordWrites.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
 		return slow
 	}, func(c *natsapi.Config) {
 		c.Workers, c.Queue = 1, queue

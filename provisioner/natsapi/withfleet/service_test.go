@@ -70,7 +70,7 @@ func TestBusyRepliesSpreadTheRetries(t *testing.T) {
 	var once sync.Once
 	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		slow := &testbed.Faults{Store: s}
-		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
+		slow.RecordWrites.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
 		return slow
 	})
 	conn, err := f.Daemon().Connect("second provisioner")

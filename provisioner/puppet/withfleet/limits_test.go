@@ -98,7 +98,7 @@ func TestBusyServerSaysSo(t *testing.T) {
 	f := newFleet(t, testbed.Options{Policy: allowAll, Quiet: true})
 	release := make(chan struct{})
 	held := make(chan struct{})
-	f.Faults.Before(func(context.Context, *provisioner.Record) {
+	f.Faults.RecordWrites.Before(func(context.Context, *provisioner.Record) {
 		close(held)
 		<-release
 	})
@@ -150,7 +150,7 @@ func TestUnreadableStoreIsNoRefusal(t *testing.T) {
 	f := newFleet(t, testbed.Options{Policy: allowAll})
 	node := enrolled(t, f, web1)
 	a := newAgent(t, f, web2)
-	f.Faults.SetUnreadable(true)
+	f.Faults.Unreadable.Store(true)
 	if got := a.enroll(); got.status != http.StatusNotFound {
 		t.Errorf("GET certificate: %+v", got)
 	}
@@ -158,7 +158,7 @@ func TestUnreadableStoreIsNoRefusal(t *testing.T) {
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 		t.Errorf("a node: %+v", got)
 	}
-	f.Faults.SetUnreadable(false)
+	f.Faults.Unreadable.Store(false)
 	if got := a.enroll(); got.status != http.StatusOK {
 		t.Errorf("later: %+v", got)
 	}

@@ -347,7 +347,7 @@ func (s *serving) puppetSection(cfg *Config) (string, error) {
 	if !cfg.Puppet.Enabled {
 		return "puppet:\n", nil
 	}
-	made, err := (&setup.Puppet{Config: s.config(0)}).Make()
+	made, err := (&setup.Maker{Config: s.config(0)}).Puppet()
 	if err != nil {
 		return "", err
 	}

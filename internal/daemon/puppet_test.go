@@ -75,7 +75,7 @@ func TestEndOfTheAgentsAuthorityIsToldAYearBefore(t *testing.T) {
 	t.Parallel()
 	dir := install(t, nil)
 	path := filepath.Join(dir, "provisioner.yaml")
-	if _, err := (&setup.Puppet{Config: path}).Make(); err != nil {
+	if _, err := (&setup.Maker{Config: path}).Puppet(); err != nil {
 		t.Fatal(err)
 	}
 	for years, told := range map[int]bool{8: false, 9: true} {

@@ -7,29 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"muster/internal/conffile"
 	"muster/internal/daemon"
-	"muster/internal/keyfile"
 	"muster/provisioner/ca"
 	"muster/provisioner/puppet"
 )
-
-// Puppet makes the authority of Puppet agents, beside the configuration.
-type Puppet struct {
-	// Config is the path of provisioner.yaml. Required.
-	Config string
-
-	// RootKey is the root's key; "" means root-key.pem beside its certificate.
-	RootKey string
-
-	// Keys finds the passphrase of the keys. The new key is encrypted like the issuing one.
-	Keys keyfile.Ring
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
-}
 
 // MadePuppet is an authority of Puppet agents on disk.
 type MadePuppet struct {
@@ -41,24 +24,14 @@ type MadePuppet struct {
 
 const puppetDir = "puppet-ca"
 
-// Make writes all files or nothing. It overwrites no file: a repeated Make returns the authority of the first.
-func (p *Puppet) Make() (*MadePuppet, error) {
-	path, err := filepath.EvalSymlinks(p.Config)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
+// Puppet makes the authority of Puppet agents, beside the configuration: all files or nothing. It overwrites no file: a
+// repeated Puppet returns the authority of the first.
+func (m *Maker) Puppet() (*MadePuppet, error) {
+	path, cfg, err := m.read()
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := daemon.ReadConfig(path)
-	if err != nil {
-		return nil, err
-	}
-	p.Keys.File = cmp.Or(p.Keys.File, cfg.Keys.PassphraseFile)
-	made := &MadePuppet{
-		Dir:     filepath.Join(filepath.Dir(path), puppetDir),
-		RootKey: cmp.Or(p.RootKey, filepath.Join(filepath.Dir(cfg.CA.Root), rootKeyFile)),
-	}
+	made := &MadePuppet{Dir: filepath.Join(filepath.Dir(path), puppetDir), RootKey: m.rootKeyPath(&cfg)}
 	is := puppet.Settings{
 		Listen:  ":8140",
 		Names:   cfg.API.Names,
@@ -76,14 +49,14 @@ func (p *Puppet) Make() (*MadePuppet, error) {
 		made.Found = true
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
-	} else if err := p.make(made, &cfg); err != nil {
+	} else if err := m.makePuppet(made.Dir, &cfg); err != nil {
 		return nil, err
 	}
 	cfg.Puppet = puppet.Settings{}
 	for i, file := range []string{bundleFile, keyFile, rootCRLFile} {
 		*cfg.Puppet.Files()[i] = filepath.Join(made.Dir, file)
 	}
-	_, err = cfg.LoadPuppet(p.Now, &p.Keys)
+	_, err = cfg.LoadPuppet(m.Now, &m.Keys)
 	return made, err
 }
 
@@ -94,26 +67,26 @@ const (
 	rootCRLFile = "root-crl.pem"
 )
 
-func (p *Puppet) make(made *MadePuppet, cfg *daemon.Config) error {
+func (m *Maker) makePuppet(dir string, cfg *daemon.Config) error {
 	root, err := daemon.ReadCertificate(cfg.CA.Root)
 	if err != nil {
 		return err
 	}
-	rootKey, unused, err := readRootKey(&p.Keys, made.RootKey, p.RootKey == "")
+	rootKey, unused, err := m.rootKey(cfg)
 	if err != nil {
 		return err
 	}
 	clear(unused)
-	_, passphrase, err := p.Keys.SignerAndPassphrase(cfg.CA.Key)
+	_, passphrase, err := m.Keys.SignerAndPassphrase(cfg.CA.Key)
 	if err != nil {
 		return err
 	}
 	defer clear(passphrase)
-	branch, err := ca.NewBranch(ca.BranchConfig{Root: root, RootKey: rootKey, Now: p.Now})
+	branch, err := ca.NewBranch(ca.BranchConfig{Root: root, RootKey: rootKey, Now: m.Now})
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", cfg.CA.Root, made.RootKey, err)
+		return fmt.Errorf("%s and %s: %w", cfg.CA.Root, m.rootKeyPath(cfg), err)
 	}
-	return makeDir(made.Dir, 0o755, func(w *writer) error { // the key in it is 0600
+	return makeDir(dir, 0o755, func(w *writer) error { // the key in it is 0600
 		w.passphrase = passphrase
 		w.file(bundleFile, 0o644, []byte(branch.BundlePEM))
 		w.file(rootCRLFile, 0o644, []byte(branch.RootCRLPEM))

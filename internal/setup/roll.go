@@ -27,8 +27,8 @@ const (
 	crossFile      = "cross.pem"
 )
 
-// A Roll makes the next certificate authority of an installation.
-type Roll struct {
+// A Maker makes certificate authorities of an installation.
+type Maker struct {
 	// Config is the path of provisioner.yaml. Required.
 	Config string
 
@@ -42,6 +42,34 @@ type Roll struct {
 	Now func() time.Time
 }
 
+// read returns the configuration, and its path without links.
+func (m *Maker) read() (path string, cfg daemon.Config, err error) {
+	if m.Now == nil {
+		m.Now = time.Now
+	}
+	if path, err = filepath.EvalSymlinks(m.Config); err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err == nil {
+		cfg, err = daemon.ReadConfig(path)
+	}
+	m.Keys.File = cmp.Or(m.Keys.File, cfg.Keys.PassphraseFile)
+	return path, cfg, err
+}
+
+func (m *Maker) rootKeyPath(cfg *daemon.Config) string {
+	return cmp.Or(m.RootKey, filepath.Join(filepath.Dir(cfg.CA.Root), rootKeyFile))
+}
+
+// rootKey reads the root's key and its passphrase.
+func (m *Maker) rootKey(cfg *daemon.Config) (crypto.Signer, []byte, error) {
+	key, passphrase, err := m.Keys.SignerAndPassphrase(m.rootKeyPath(cfg))
+	if errors.Is(err, fs.ErrNotExist) && m.RootKey == "" {
+		err = fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)
+	}
+	return key, passphrase, err
+}
+
 // A Rolled is a new authority on disk that provisioner.yaml does not name yet: see [Rolled.Lines].
 type Rolled struct {
 	Dir         string // of the new authority
@@ -51,56 +79,13 @@ type Rolled struct {
 	Brokers     bool   // external brokers need new certificates
 
 	config string        // path without links
-	before daemon.Config // as configured
 	after  daemon.Config // to be configured
-	keys   *keyfile.Ring
 }
 
-// Make writes the complete new authority, or nothing. It overwrites no file. Until provisioner.yaml changes, a repeated
-// Make returns the authority of the first.
-func (r *Roll) Make() (*Rolled, error) {
-	if r.Now == nil {
-		r.Now = time.Now
-	}
-	out, err := r.read()
-	if err != nil {
-		return nil, err
-	}
-	old, err := daemon.ReadCertificate(out.before.CA.Root)
-	if err != nil {
-		return nil, err
-	}
-	_, n := ca.Generation(old)
-	out.Dir = filepath.Join(filepath.Dir(out.config), fmt.Sprintf("ca-%d", n+1))
-	out.RootKey = filepath.Join(out.Dir, rootKeyFile)
-	out.name()
-	switch _, err := os.Lstat(out.Dir); {
-	case err == nil:
-		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // Make leaves no incomplete directory
-			return nil, fmt.Errorf("%s exists, but has no authority of a roll-over: remove it",
-				out.Dir)
-		}
-		out.Found = true
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	default:
-		if err := r.make(out, old); err != nil {
-			return nil, err
-		}
-	}
-	return out, out.check(r.Now)
-}
-
-// read refuses a second roll-over before the first is over.
-func (r *Roll) read() (*Rolled, error) {
-	path, err := filepath.EvalSymlinks(r.Config)
-	if err != nil {
-		return nil, err
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, err
-	}
-	cfg, err := daemon.ReadConfig(path)
+// Roll makes the complete next authority, or nothing. It overwrites no file. Until provisioner.yaml changes, a repeated
+// Roll returns the authority of the first. A second roll-over is refused before the first is over.
+func (m *Maker) Roll() (*Rolled, error) {
+	path, cfg, err := m.read()
 	if err != nil {
 		return nil, err
 	}
@@ -108,20 +93,52 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, fmt.Errorf("%s: ca.previous is set, so the last roll-over is not over: remove ca.previous once "+
 			"the provisioner's log says that the previous authority has no live certificate", path)
 	}
-	r.Keys.File = cmp.Or(r.Keys.File, cfg.Keys.PassphraseFile)
-	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: &r.Keys}, nil
-}
-
-func (r *Rolled) name() {
-	r.after = r.before
-	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)
-	r.after.CA.Key = filepath.Join(r.Dir, issuingKeyFile)
-	r.after.CA.Previous = []daemon.PreviousConfig{{
-		Root:        r.before.CA.Root,
-		Certificate: r.before.CA.Certificate,
-		Key:         r.before.CA.Key,
-		Cross:       filepath.Join(r.Dir, crossFile),
+	old, err := daemon.ReadCertificate(cfg.CA.Root)
+	if err != nil {
+		return nil, err
+	}
+	_, n := ca.Generation(old)
+	dir := filepath.Join(filepath.Dir(path), fmt.Sprintf("ca-%d", n+1))
+	out := &Rolled{
+		Dir:     dir,
+		RootKey: filepath.Join(dir, rootKeyFile),
+		Brokers: cfg.Broker.URL != "",
+		config:  path,
+		after:   cfg,
+	}
+	is := &out.after.CA
+	is.Root, is.Certificate = filepath.Join(dir, rootFile), filepath.Join(dir, issuingFile)
+	is.Key = filepath.Join(dir, issuingKeyFile)
+	is.Previous = []daemon.PreviousConfig{{
+		Root:        cfg.CA.Root,
+		Certificate: cfg.CA.Certificate,
+		Key:         cfg.CA.Key,
+		Cross:       filepath.Join(dir, crossFile),
 	}}
+	switch _, err := os.Lstat(dir); {
+	case err == nil:
+		if _, err := os.Stat(is.Root); err != nil { // Roll leaves no incomplete directory
+			return nil, fmt.Errorf("%s exists, but has no authority of a roll-over: remove it", dir)
+		}
+		out.Found = true
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	default:
+		if err := m.roll(dir, &cfg, old); err != nil {
+			return nil, err
+		}
+	}
+	// The new authority must be readable and succeed the old one.
+	authority, err := daemon.LoadAuthority(out.after, m.Now, &m.Keys)
+	if err != nil && out.Found && !errors.Is(err, fs.ErrPermission) { // else no reason to remove the directory
+		err = fmt.Errorf("%s cannot be used; it may be of another authority "+
+			"(if no roll-over was begun with it, remove it): %w", dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Fingerprint = authority.Fingerprint()
+	return out, nil
 }
 
 // Lines returns the new `ca:` section of provisioner.yaml.
@@ -139,23 +156,22 @@ func (r *Rolled) Lines() (string, error) {
 	return conffile.MarshalYAML(map[string]any{"ca": is})
 }
 
-func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
-	keyPath := cmp.Or(r.RootKey, filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile))
-	rootKey, rootPass, err := readRootKey(&r.Keys, keyPath, r.RootKey == "")
+func (m *Maker) roll(dir string, cfg *daemon.Config, old *x509.Certificate) error {
+	rootKey, rootPass, err := m.rootKey(cfg)
 	if err != nil {
 		return err
 	}
 	defer clear(rootPass)
-	_, issuingPass, err := r.Keys.SignerAndPassphrase(out.before.CA.Key)
+	_, issuingPass, err := m.Keys.SignerAndPassphrase(cfg.CA.Key)
 	if err != nil {
 		return err
 	}
 	defer clear(issuingPass)
-	next, err := ca.Roll(ca.RollConfig{Root: old, RootKey: rootKey, TrustDomain: out.before.TrustDomain, Now: r.Now})
+	next, err := ca.Roll(ca.RollConfig{Root: old, RootKey: rootKey, TrustDomain: cfg.TrustDomain, Now: m.Now})
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", out.before.CA.Root, keyPath, err)
+		return fmt.Errorf("%s and %s: %w", cfg.CA.Root, m.rootKeyPath(cfg), err)
 	}
-	return makeDir(out.Dir, 0o755, func(w *writer) error { // the keys in it are 0600
+	return makeDir(dir, 0o755, func(w *writer) error { // the keys in it are 0600
 		w.file(rootFile, 0o644, []byte(next.RootPEM))
 		w.file(issuingFile, 0o644, []byte(next.IssuingPEM))
 		w.file(crossFile, 0o644, []byte(next.CrossPEM))
@@ -163,30 +179,8 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 		w.key(rootKeyFile, next.RootKey)
 		w.passphrase = issuingPass
 		w.key(issuingKeyFile, next.IssuingKey)
-		return cmp.Or(w.err, giveToOwnerOf(out.before.CA.Key, w.dir))
+		return cmp.Or(w.err, giveToOwnerOf(cfg.CA.Key, w.dir))
 	})
-}
-
-func readRootKey(keys *keyfile.Ring, path string, byDefault bool) (crypto.Signer, []byte, error) {
-	key, passphrase, err := keys.SignerAndPassphrase(path)
-	if errors.Is(err, fs.ErrNotExist) && byDefault {
-		err = fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)
-	}
-	return key, passphrase, err
-}
-
-// check verifies that the new authority is readable and succeeds the old one.
-func (r *Rolled) check(now func() time.Time) error {
-	authority, err := daemon.LoadAuthority(r.after, now, r.keys)
-	if err != nil && r.Found && !errors.Is(err, fs.ErrPermission) { // else no reason to remove the directory
-		return fmt.Errorf("%s cannot be used; it may be of another authority "+
-			"(if no roll-over was begun with it, remove it): %w", r.Dir, err)
-	}
-	if err != nil {
-		return err
-	}
-	r.Fingerprint = authority.Fingerprint()
-	return nil
 }
 
 // ReadAuthorities describes the certificate authorities of a configuration file, the current one first. It reads no key

@@ -15,7 +15,7 @@ import (
 // rolled makes the next authority of a setup.
 func rolled(t *testing.T, dir string) *setup.Rolled {
 	t.Helper()
-	r, err := (&setup.Roll{Config: filepath.Join(dir, "provisioner.yaml")}).Make()
+	r, err := (&setup.Maker{Config: filepath.Join(dir, "provisioner.yaml")}).Roll()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestAKilledRollIsRepeated(t *testing.T) {
 	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err != nil {
 		t.Errorf("it does not load: %v", err)
 	}
-	roll := func() (*Rolled, error) { return (&Roll{Config: filepath.Join(dir, "provisioner.yaml")}).Make() }
+	roll := func() (*Rolled, error) { return (&Maker{Config: filepath.Join(dir, "provisioner.yaml")}).Roll() }
 	again(t, filepath.Join(dir, ".ca-2.new"), func() error { _, err := roll(); return err })
 	made, err := os.ReadFile(filepath.Join(dir, "ca-2", rootFile))
 	if err != nil {
@@ -107,7 +107,7 @@ func TestAKilledPuppetAuthorityIsMadeAgain(t *testing.T) {
 	}
 	leftovers(t, filepath.Join(dir, puppetDir))
 	made := func() (*MadePuppet, error) {
-		return (&Puppet{Config: filepath.Join(dir, "provisioner.yaml")}).Make()
+		return (&Maker{Config: filepath.Join(dir, "provisioner.yaml")}).Puppet()
 	}
 	again(t, filepath.Join(dir, "."+puppetDir+".new"), func() error { _, err := made(); return err })
 	bundle, err := os.ReadFile(filepath.Join(dir, puppetDir, bundleFile))

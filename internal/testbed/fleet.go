@@ -127,7 +127,7 @@ func New(t testing.TB, opts Options) *Fleet {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
 	if opts.Puppet {
-		_, err := (&setup.Puppet{Config: filepath.Join(f.Dir, "provisioner.yaml")}).Make()
+		_, err := (&setup.Maker{Config: filepath.Join(f.Dir, "provisioner.yaml")}).Puppet()
 		must(t, err)
 	}
 	f.Write("server.conf", cmp.Or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+

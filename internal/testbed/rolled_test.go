@@ -16,8 +16,8 @@ var caLines = regexp.MustCompile(`(?m)^ca:\n(?:[ #].*\n)*`)
 // provisioner. It returns the new root's fingerprint.
 func (f *Fleet) Roll() string {
 	f.t.Helper()
-	roll := setup.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
-	rolled, err := roll.Make()
+	roll := setup.Maker{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
+	rolled, err := roll.Roll()
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 // roll rolls the certificate authority over, as `muster ca roll` and its lines in provisioner.yaml do.
 func roll(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
-	r := setup.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
-	rolled, err := r.Make()
+	r := setup.Maker{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
+	rolled, err := r.Roll()
 	if err != nil {
 		t.Fatal(err)
 	}

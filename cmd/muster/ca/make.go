@@ -12,7 +12,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/inputfile"
-	"muster/internal/keyfile"
 	"muster/internal/setup"
 )
 
@@ -29,34 +28,34 @@ before provisioner.yaml is changed makes nothing new.
   muster ca roll --root-key /media/stick/root-key.pem`
 
 func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
-	r := &setup.Roll{}
 	c := parent.Command("roll", "Make a new certificate authority in place of the old one.").HelpLong(rollHelp)
-	addMaker(c, all, &r.Config, &r.RootKey, &r.Keys, func() error { return roll(r) })
+	addMaker(c, all, roll)
 }
 
 // addMaker adds the flags of a verb that makes an authority.
-func addMaker(c *kingpin.CmdClause, all cli.Verbs, config, rootKey *string, ring *keyfile.Ring, run func() error) {
+func addMaker(c *kingpin.CmdClause, all cli.Verbs, run func(*setup.Maker) error) {
+	m := &setup.Maker{}
 	var keys verb.KeyFlags
-	verb.Config(c, config)
-	cli.Flag(c, "root-key").StringVar(rootKey)
+	verb.Config(c, &m.Config)
+	cli.Flag(c, "root-key").StringVar(&m.RootKey)
 	keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
-		*ring = keys.Ring(ctx)
-		ring.Keys = inputfile.Typed
-		defer ring.Forget()
-		return run()
+		m.Keys = keys.Ring(ctx)
+		m.Keys.Keys = inputfile.Typed
+		defer m.Keys.Forget()
+		return run(m)
 	})
 }
 
-func roll(r *setup.Roll) error {
-	rolled, err := r.Make()
+func roll(m *setup.Maker) error {
+	rolled, err := m.Roll()
 	if err != nil {
-		return verb.OrNoSetup(r.Config, err)
+		return verb.OrNoSetup(m.Config, err)
 	}
 	if rolled.Found {
 		verb.Say("%s exists and is used as it is", rolled.Dir)
 	}
-	return show(os.Stdout, r.Config, rolled)
+	return show(os.Stdout, m.Config, rolled)
 }
 
 func show(w io.Writer, config string, rolled *setup.Rolled) error {
@@ -97,15 +96,14 @@ command again makes nothing new.
   muster ca puppet --root-key /media/stick/root-key.pem`
 
 func addPuppet(parent *kingpin.CmdClause, all cli.Verbs) {
-	p := &setup.Puppet{}
 	c := parent.Command("puppet", "Make the certificate authority of Puppet agents.").HelpLong(puppetHelp)
-	addMaker(c, all, &p.Config, &p.RootKey, &p.Keys, func() error { return makePuppet(p) })
+	addMaker(c, all, makePuppet)
 }
 
-func makePuppet(p *setup.Puppet) error {
-	made, err := p.Make()
+func makePuppet(m *setup.Maker) error {
+	made, err := m.Puppet()
 	if err != nil {
-		return verb.OrNoSetup(p.Config, err)
+		return verb.OrNoSetup(m.Config, err)
 	}
 	if made.Found {
 		verb.Say("%s exists and is used as it is", made.Dir)
@@ -119,6 +117,6 @@ Then:
   restart the provisioner
 
 Keep %s somewhere off this machine.
-`, verb.Quoted(made.Dir), verb.Quoted(p.Config), made.Lines, verb.Quoted(p.Config), verb.Quoted(made.RootKey))
+`, verb.Quoted(made.Dir), verb.Quoted(m.Config), made.Lines, verb.Quoted(m.Config), verb.Quoted(made.RootKey))
 	return verb.Unprinted(verb.Quoted(made.Dir)+" is ready", err)
 }

@@ -465,7 +465,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, err
 	}
-	own.CRL.Listed = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write
+	own.CRL.Listed = d.writeCRLs
 	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), own)
 	if err != nil {
 		return nil, err

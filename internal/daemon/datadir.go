@@ -32,8 +32,6 @@ func (c *Config) Watermarks() []string {
 	return paths
 }
 
-func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
-
 // StreamsDir is where nats-server keeps streams.
 func StreamsDir(storeDir string) string { return filepath.Join(storeDir, "jetstream") }
 

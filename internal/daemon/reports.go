@@ -27,7 +27,7 @@ type reports struct {
 func newReports(b *base) (*reports, error) {
 	r := &reports{base: b}
 	if b.parts.shadow != nil {
-		r.shadow = newShadow(b.parts.shadow, r.report, b.opts.Log)
+		r.shadow = &shadow{reports: r, policy: b.parts.shadow, waiting: make(chan shadowed, maxShadowQueue)}
 	}
 	if !b.cfg.Inputs.Enabled {
 		return r, nil

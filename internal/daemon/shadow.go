@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,10 +16,8 @@ const maxShadowQueue = 1024
 
 // A shadow evaluates a second policy. It delays no request: if it cannot keep up, it leaves out decisions.
 type shadow struct {
-	// Set by newShadow, then read-only.
+	*reports
 	policy  *policies.Engine
-	emit    func(events.Event)
-	log     *slog.Logger
 	waiting chan shadowed
 
 	compared, differed, leftOut atomic.Uint64
@@ -30,15 +27,6 @@ type shadowed struct {
 	in     *policies.Input
 	made   *policies.Decision // nil: there was none
 	policy string
-}
-
-func newShadow(policy *policies.Engine, emit func(events.Event), log *slog.Logger) *shadow {
-	return &shadow{
-		policy:  policy,
-		emit:    emit,
-		log:     log,
-		waiting: make(chan shadowed, maxShadowQueue),
-	}
 }
 
 // observe never blocks.
@@ -60,7 +48,7 @@ func (s *shadow) run(ctx context.Context) error {
 		case next := <-s.waiting:
 			s.compare(ctx, next)
 		case <-ctx.Done():
-			s.log.InfoContext(ctx, "shadow policy", "policy", s.policy.Digest(), "compared", s.compared.Load(),
+			s.opts.Log.InfoContext(ctx, "shadow policy", "policy", s.policy.Digest(), "compared", s.compared.Load(),
 				"differed", s.differed.Load(), "left_out", s.leftOut.Load())
 			return nil
 		}
@@ -87,7 +75,7 @@ func (s *shadow) compare(ctx context.Context, next shadowed) {
 	if verdict == was {
 		why = []string{"another configuration"}
 	}
-	s.emit(events.Event{
+	s.report(events.Event{
 		Type:   events.ShadowDiffers,
 		Time:   next.in.Time.UTC().Truncate(time.Second),
 		Node:   next.in.Identity,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
@@ -75,19 +75,16 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	return p, nil
 }
 
-type crlFile struct {
-	path string
-	log  *slog.Logger
-}
-
-func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
+// writeCRLs reports whether it could write the file of all CRLs.
+func (d *Daemon) writeCRLs(ctx context.Context, all []*trust.CRL) bool {
 	var text []byte
 	for _, c := range all {
 		text = append(text, ca.EncodeCRL(c.DER)...)
 	}
-	err := renameio.WriteFile(f.path, text, 0o644)
+	path := filepath.Join(d.cfg.DataDir, "crl.pem")
+	err := renameio.WriteFile(path, text, 0o644)
 	if err != nil {
-		f.log.ErrorContext(ctx, "CRL file not written", "path", f.path, "err", err)
+		d.opts.Log.ErrorContext(ctx, "CRL file not written", "path", path, "err", err)
 	}
 	return err == nil
 }

@@ -216,7 +216,7 @@ func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 		Complete: s.complete,
 		Settled:  s.settled(),
 	}
-	if known, err := s.keyOf(s.lease, edge); err == nil && known != "" {
+	if known, err := keyOf(s.lease, edge); err == nil && known != "" {
 		live, err := s.cfg.Provisioner.HasKey(ctx, s.node, known)
 		if err != nil || live || s.lease.Address == s.source.Address && !s.fresh {
 			return edge, err
@@ -231,7 +231,7 @@ func (s *session) ensureKey(ctx context.Context) (*provisioner.Edge, error) {
 		next.CSR, next.Directory, err = s.newCSR(ctx)
 	}
 	if err == nil {
-		_, err = s.keyOf(&next, edge)
+		_, err = keyOf(&next, edge)
 	}
 	if err != nil {
 		return nil, err
@@ -250,25 +250,18 @@ func (s *session) keep(ctx context.Context, next provisioner.Lease) error {
 }
 
 // keyOf fills in the edge and returns the hash of the lease's key, or "".
-func (s *session) keyOf(l *provisioner.Lease, edge *provisioner.Edge) (string, error) {
+func keyOf(l *provisioner.Lease, edge *provisioner.Edge) (hash string, err error) {
 	edge.Directory = l.Directory
 	switch {
 	case len(l.Key) > 0:
-		key, err := ca.KeyRequest(ed25519.PublicKey(l.Key))
-		if err != nil {
-			return "", err
-		}
-		edge.Key = key
-		return key.KeyHash, nil
+		edge.Key, err = ca.KeyRequest(ed25519.PublicKey(l.Key))
 	case len(l.CSR) > 0:
-		csr, err := ca.ParseCSR(l.CSR)
-		if err != nil {
-			return "", err
-		}
-		edge.Key = csr
-		return csr.KeyHash, nil
+		edge.Key, err = ca.ParseCSR(l.CSR)
 	}
-	return "", nil
+	if err != nil || edge.Key == nil {
+		return "", err
+	}
+	return edge.Key.KeyHash, nil
 }
 
 func (s *session) newCSR(ctx context.Context) (der []byte, directory string, err error) {

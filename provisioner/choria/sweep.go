@@ -79,8 +79,7 @@ func (g *Gateway) drop(ctx context.Context, l *provisioner.Lease, at trust.Revis
 
 // hasRecord reports whether the lease's key may have a certificate.
 func (g *Gateway) hasRecord(ctx context.Context, l *provisioner.Lease) (bool, error) {
-	s := &session{Gateway: g, node: l.Identity, lease: l}
-	key, err := s.keyOf(l, &provisioner.Edge{})
+	key, err := keyOf(l, &provisioner.Edge{})
 	if err != nil || key == "" {
 		return false, nil //nolint:nilerr // a key that cannot be read has no certificate
 	}

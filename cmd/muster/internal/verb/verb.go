@@ -82,12 +82,21 @@ func Query[T any](
 	o := &Operator{}
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
+	add(c, all, o, ask, func(answer T) error {
+		return Show(&o.Output, answer, func(answer T) fmt.Stringer { return show(o, answer) })
+	})
+}
+
+// add makes the verb show the answer, unless there is an error.
+func add[T any](
+	c *kingpin.CmdClause, all cli.Verbs, o *Operator, ask func(context.Context, *Operator) (T, error), show func(T) error,
+) {
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		answer, err := ask(ctx, o)
 		if err != nil {
 			return err
 		}
-		return Show(&o.Output, answer, func(answer T) fmt.Stringer { return show(o, answer) })
+		return show(answer)
 	}
 }
 
@@ -128,13 +137,7 @@ func List[T any](
 	o.Forms = cli.ListForms()
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
-	all[c.FullCommand()] = func(ctx context.Context) error {
-		answer, err := ask(ctx, o)
-		if err != nil {
-			return err
-		}
-		return rows(o, answer).show(&o.Output, answer)
-	}
+	add(c, all, o, ask, func(answer T) error { return rows(o, answer).show(&o.Output, answer) })
 }
 
 // ListOf adds a verb that shows the list at a route of the provisioner's API. empty is what it says of no rows.
@@ -159,13 +162,9 @@ func Order[T any](
 ) {
 	o := &Operator{}
 	o.AddChangeFlags(c, all)
-	all[c.FullCommand()] = func(ctx context.Context) error {
-		answer, err := order(ctx, o)
-		if err != nil {
-			return err
-		}
+	add(c, all, o, order, func(answer T) error {
 		return ShowDone(&o.Output, answer, func(answer T) fmt.Stringer { return show(o, answer) })
-	}
+	})
 }
 
 // Get gets path from the provisioner's API.

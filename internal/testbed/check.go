@@ -162,8 +162,8 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 			if of == nil {
 				continue
 			}
-			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
-				if live == nil || live.Serial != s || !live.NotAfter.After(i.OfferedAt) ||
+			for _, live := range issued(of) {
+				if live.Serial != s || !live.NotAfter.After(i.OfferedAt) ||
 					renewable(live, i.OfferedAt) {
 					continue
 				}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -53,36 +52,16 @@ func newCluster(f *Fleet, n int, sites []string) *cluster {
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
 	for i := range n {
 		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
-		s.Dir, s.Port, s.Routes, s.Leaves = filepath.Join(c.dir, s.Name), freePort(t, s.Address),
-			freePort(t, s.Address), freePort(t, s.Address)
+		s.Dir = filepath.Join(c.dir, s.Name)
+		s.Port, s.Routes, s.Leaves = testproc.FreePort(t), testproc.FreePort(t), testproc.FreePort(t)
 		c.servers = append(c.servers, s)
 	}
 	for i, site := range sites {
 		s := &Server{Name: "broker-" + site, Address: fmt.Sprintf("127.%d.%d.%d", a, b, n+i+1), site: site, t: t}
-		s.Dir, s.Port = filepath.Join(c.dir, s.Name), freePort(t, s.Address)
+		s.Dir, s.Port = filepath.Join(c.dir, s.Name), testproc.FreePort(t)
 		c.sites[site] = s
 	}
 	return c
-}
-
-// results of freePort
-var given sync.Map
-
-// freePort returns an unused port, and never the same one twice.
-func freePort(t testing.TB, address string) string {
-	t.Helper()
-	for {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-		must(t, err)
-		at := l.Addr().String()
-		_ = l.Close()
-		if _, taken := given.LoadOrStore(at, true); taken {
-			continue
-		}
-		_, port, err := net.SplitHostPort(at)
-		must(t, err)
-		return port
-	}
 }
 
 func (c *cluster) all() []*Server {

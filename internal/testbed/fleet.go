@@ -143,8 +143,7 @@ func New(t testing.TB, opts Options) *Fleet {
 			f.Stop()
 		}
 		if t.Failed() {
-			t.Logf("the provisioner's log, last %d lines above debug level:\n%s", lastLines,
-				f.log.last(lastLines))
+			t.Logf("the end of the provisioner's log, above debug level:\n%s", f.log.last())
 		}
 	})
 	return f
@@ -228,7 +227,7 @@ func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.
 			again := errors.Is(err, context.DeadlineExceeded) || err != nil &&
 				strings.Contains(err.Error(), "address already in use")
 			if !again || time.Since(began) > patience {
-				f.t.Fatalf("%s ended: %v; log:\n%s", name, err, f.log.last(lastLines))
+				f.t.Fatalf("%s ended: %v; log:\n%s", name, err, f.log.last())
 			}
 			<-time.After(100 * time.Millisecond)
 		case <-time.After(patience):

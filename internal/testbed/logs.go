@@ -70,9 +70,6 @@ func (w wrapped[V]) Put(ctx context.Context, key string, v V, expected trust.Rev
 	return w.put(ctx, w.kind, func() (trust.Revision, error) { return w.Log.Put(ctx, key, v, expected) })
 }
 
-// Lines of log that a failed test prints.
-const lastLines = 200
-
 // logBuffer keeps the fleet's log.
 type logBuffer struct {
 	quiet bool
@@ -93,14 +90,16 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-func (l *logBuffer) last(n int) string {
+// last returns the lines that a failed test prints.
+func (l *logBuffer) last() string {
+	const most = 200
 	var lines []string
 	for line := range strings.Lines(l.String()) {
 		if !strings.Contains(line, `"level":"DEBUG"`) {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines[max(0, len(lines)-n):], "")
+	return strings.Join(lines[max(0, len(lines)-most):], "")
 }
 
 func (l *logBuffer) logger() *slog.Logger {

@@ -64,9 +64,9 @@ func (c *cluster) allLed() bool {
 
 // A Stored is one message in the store.
 type Stored struct {
-	Stream, Subject string
-	Header          nats.Header
-	Data            []byte
+	Subject string
+	Header  nats.Header
+	Data    []byte
 }
 
 // Stored returns every message of every stream.
@@ -89,7 +89,7 @@ func (f *Fleet) Stored() []Stored {
 			if err != nil {
 				f.t.Fatalf("read %s: %v", name, err)
 			}
-			all = append(all, Stored{name, m.Subject, m.Header, m.Data})
+			all = append(all, Stored{m.Subject, m.Header, m.Data})
 		}
 	}
 	return all

@@ -192,10 +192,12 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 		Events:       d.Store(),
 		Webhooks:     d.webhooks,
 		Metrics:      d.reports.metrics.Handler(),
-		Foreman:      d.foreman(),
 		Ready:        status{d}.ready,
 		Log:          d.opts.Log,
 		Now:          d.opts.Now,
+	}
+	if s := d.live.puppet.Load(); s != nil {
+		cfg.Foreman = s.Foreman()
 	}
 	if d.parts.api != nil {
 		cfg.Console = pages

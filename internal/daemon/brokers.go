@@ -208,13 +208,6 @@ func (l *link) authenticate(ctx context.Context) error {
 	}
 }
 
-func (l *link) calloutFault() error {
-	if l.external == nil {
-		return nil
-	}
-	return l.external.CalloutError()
-}
-
 // A cluster elects a leader for each stream, in 4 to 9 s (measured).
 const storeStartTimeout = time.Minute
 

@@ -67,7 +67,11 @@ func (c *Config) validateChoria(v *Mistakes) {
 	if f.URL != "" && byKey == byToken {
 		v.Bad("choria.fleet", "want certificate and key, or token and seed")
 	}
-	c.validateChoriaRenew(v)
+	r := &c.Choria.Renew
+	within(v, "choria.renew.per_minute", r.PerMinute, 1, paging.MaxLimit)
+	if r.Before > 0 && (r.SecretFile == "" || f.URL == "") {
+		v.Bad("choria.renew.before", "set without choria.renew.secret_file or choria.fleet")
+	}
 }
 
 // loadChoria returns nil without a gateway.
@@ -123,14 +127,6 @@ func (d *Daemon) startChoria(p *provisioner.Provisioner, conn *nats.Conn) {
 	}))
 }
 
-// runChoria serves the gateway, if there is one.
-func (d *Daemon) runChoria(ctx context.Context) error {
-	if g := d.live.choria.Load(); g != nil {
-		return g.Run(ctx)
-	}
-	return nil
-}
-
 // ChoriaRenewConfig has Choria servers provisioned again before their certificates end: they have no renewal.
 type ChoriaRenewConfig struct {
 	// Before is the time before the end. 0: never.
@@ -144,14 +140,6 @@ type ChoriaRenewConfig struct {
 }
 
 const defaultChoriaRenewals = 10
-
-func (c *Config) validateChoriaRenew(v *Mistakes) {
-	r := &c.Choria.Renew
-	within(v, "choria.renew.per_minute", r.PerMinute, 1, paging.MaxLimit)
-	if r.Before > 0 && (r.SecretFile == "" || c.Choria.Fleet.URL == "") {
-		v.Bad("choria.renew.before", "set without choria.renew.secret_file or choria.fleet")
-	}
-}
 
 // renewChoria orders back servers whose certificates end soon, one at a time in random order, so that a server that is
 // away delays no other.

@@ -290,7 +290,10 @@ func (c *Config) Validate() error {
 	v.Each("reserved", c.Reserved, v.Pattern)
 	c.validateWebhooks(v)
 	c.validateChoria(v)
-	c.validatePuppet(v)
+	v.errs = append(v.errs, c.Puppet.Check()...)
+	if c.Puppet.Enabled() {
+		v.Listen("puppet.listen", c.Puppet.Listen)
+	}
 	return v.Err()
 }
 
@@ -423,11 +426,7 @@ func (v *Mistakes) Bad(key, format string, args ...any) {
 }
 
 // Check adds err, unless it is nil.
-func (v *Mistakes) Check(key string, err error) {
-	if err != nil {
-		v.errs = append(v.errs, conffile.Prefix(key, err))
-	}
-}
+func (v *Mistakes) Check(key string, err error) { v.errs = append(v.errs, conffile.Prefix(key, err)) }
 
 // Required refuses an empty value.
 func (v *Mistakes) Required(key, value string) {

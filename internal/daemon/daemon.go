@@ -321,11 +321,8 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
-	return map[string]func(context.Context) error{
-		"choria":               d.runChoria,
+	tasks := map[string]func(context.Context) error{
 		"choria renewals":      d.renewChoria,
-		"puppet":               d.runPuppet,
-		"puppet certificate":   d.parts.puppet.run,
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,
@@ -347,7 +344,14 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"components":           register.run,
 		"operators":            operators.Run,
 		"console":              pages.Run,
-	}, nil
+	}
+	if g := d.live.choria.Load(); g != nil {
+		tasks["choria"] = g.Run
+	}
+	if s := d.live.puppet.Load(); s != nil {
+		tasks["puppet"], tasks["puppet certificate"] = s.Run, d.parts.puppet.certificate.run
+	}
+	return tasks, nil
 }
 
 func (d *Daemon) fail(err error) {

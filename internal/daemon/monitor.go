@@ -40,21 +40,24 @@ type monitor struct {
 
 func newMonitor(l *link, fail func(error)) *monitor {
 	lowWater, _ := disk.ParseSize(l.cfg.Store.LowWater) // validated before
-	return &monitor{
+	k := &monitor{
 		link:     l,
 		lowWater: lowWater,
 		fail:     fail,
 		watched: map[wire.Code]func() error{
-			wire.CodeAuthorityExpired:        l.parts.authority.Usable,
-			events.AlarmPolicyRefused:        l.parts.policy.Refused,
-			wire.CodePaused:                  func() error { return l.Orders().Pauses.Standing() },
-			events.AlarmRecovery:             func() error { return l.Operator().Gate.RecoveryAlarm() },
-			events.AlarmBrokersMisconfigured: l.calloutFault,
-			events.AlarmEndsSoon:             l.EndsSoon,
-			events.AlarmPendingFull:          func() error { return l.Orders().Keys.Full() },
-			events.AlarmNodesFaulty:          func() error { return l.live.nodes.Load().Faulty(l.opts.Now()) },
+			wire.CodeAuthorityExpired: l.parts.authority.Usable,
+			events.AlarmPolicyRefused: l.parts.policy.Refused,
+			wire.CodePaused:           func() error { return l.Orders().Pauses.Standing() },
+			events.AlarmRecovery:      func() error { return l.Operator().Gate.RecoveryAlarm() },
+			events.AlarmEndsSoon:      l.EndsSoon,
+			events.AlarmPendingFull:   func() error { return l.Orders().Keys.Full() },
+			events.AlarmNodesFaulty:   func() error { return l.live.nodes.Load().Faulty(l.opts.Now()) },
 		},
 	}
+	if l.external != nil {
+		k.watched[events.AlarmBrokersMisconfigured] = l.external.CalloutError
+	}
+	return k
 }
 
 func (k *monitor) watchStates(ctx context.Context) error {

@@ -52,11 +52,7 @@ type parts struct {
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
-	add := func(key string, err error) {
-		if err != nil {
-			errs = append(errs, conffile.Prefix(key, err))
-		}
-	}
+	add := func(key string, err error) { errs = append(errs, conffile.Prefix(key, err)) }
 	keys := cfg.Keyring(&opts.Keys)
 	defer keys.Forget()
 	errs = append(errs, cfg.judgeFiles()...)
@@ -65,7 +61,11 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("tokens", err)
 	p.puppet, err = cfg.loadPuppet(opts, keys)
 	add("puppet", err)
-	p.authority, err = loadAuthority(cfg, opts.Now, keys, p.puppet.branch())
+	var branch *ca.Authority
+	if p.puppet != nil {
+		branch = p.puppet.Authority.Authority
+	}
+	p.authority, err = loadAuthority(cfg, opts.Now, keys, branch)
 	add("ca", err)
 	if p.authority != nil {
 		p.certificate = newOwnCertificate("broker", cfg.ownRequest(), p256, p.authority, opts)
@@ -120,8 +120,8 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // other keys cannot be opened either
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

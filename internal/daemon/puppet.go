@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"muster/internal/keyfile"
@@ -17,13 +15,6 @@ import (
 type puppetFiles struct {
 	*puppet.Authority
 	certificate *api
-}
-
-func (c *Config) validatePuppet(v *Mistakes) {
-	v.errs = append(v.errs, c.Puppet.Check()...)
-	if c.Puppet.Enabled() {
-		v.Listen("puppet.listen", c.Puppet.Listen)
-	}
 }
 
 // LoadPuppet reads the authority of Puppet agents.
@@ -46,14 +37,6 @@ func (c *Config) loadPuppet(opts Options, keys *keyfile.Ring) (*puppetFiles, err
 		f.certificate, err = ownAPI("Puppet", c.serverRequest(c.Puppet.Hosts()), f.Authority.Authority, opts)
 	}
 	return f, err
-}
-
-// branch is nil without Puppet.
-func (f *puppetFiles) branch() *ca.Authority {
-	if f == nil {
-		return nil
-	}
-	return f.Authority.Authority
 }
 
 // listens reports whether there is a gateway.
@@ -100,29 +83,5 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 	}
 	d.live.puppet.Store(s)
 	d.opts.Log.Info("agents of Puppet are served", "url", s.URL())
-	return nil
-}
-
-// foreman is nil without a gateway.
-func (d *Daemon) foreman() http.Handler {
-	if s := d.live.puppet.Load(); s != nil {
-		return s.Foreman()
-	}
-	return nil
-}
-
-// run renews the listener's certificate.
-func (f *puppetFiles) run(ctx context.Context) error {
-	if f == nil {
-		return nil
-	}
-	return f.certificate.run(ctx)
-}
-
-// runPuppet serves the gateway, if there is one.
-func (d *Daemon) runPuppet(ctx context.Context) error {
-	if s := d.live.puppet.Load(); s != nil {
-		return s.Run(ctx)
-	}
 	return nil
 }

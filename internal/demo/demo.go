@@ -55,7 +55,7 @@ func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }
 
 // provision runs the agents until all have joined the fleet or the time is up.
 func (in *installation) provision(ctx context.Context, r *Result) error {
-	if err := in.issue("provisioning", nil); err != nil {
+	if err := in.issue("provisioning"); err != nil {
 		return err
 	}
 	agents, stop := context.WithCancel(ctx)

@@ -102,8 +102,8 @@ func (in *installation) log(name string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(file, nil)), nil
 }
 
-// issue writes a token that is valid for 30 days to a file. edit, if not nil, changes its limits.
-func (in *installation) issue(name string, edit func(*jwt.Limits)) error {
+// issue writes a token that is valid for 30 days to a file. Without identities it is for all nodes.
+func (in *installation) issue(name string, identities ...wire.Pattern) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
 		Token:        wire.Secret(rand.Text()),
@@ -118,10 +118,7 @@ func (in *installation) issue(name string, edit func(*jwt.Limits)) error {
 		NotBefore:    now,
 		ExpiresAt:    now.Add(30 * 24 * time.Hour),
 	}
-	l := jwt.Limits{CA: in.daemon.CAFingerprint(), Seal: in.daemon.SealKey()}
-	if edit != nil {
-		edit(&l)
-	}
+	l := jwt.Limits{Identities: identities, CA: in.daemon.CAFingerprint(), Seal: in.daemon.SealKey()}
 	if err := c.SetLimits(l); err != nil {
 		return err
 	}

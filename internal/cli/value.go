@@ -151,6 +151,14 @@ func Arg[T any](arg *kingpin.ArgClause, target *T, parse func(string) (T, error)
 	}})
 }
 
+// Parsed turns a parser into one that only checks, and returns the text.
+func Parsed[T any](parse func(string) (T, error)) func(string) (string, error) {
+	return Checked(func(s string) error {
+		_, err := parse(s)
+		return err
+	})
+}
+
 // Checked turns a check of a text into a parser that returns the text.
 func Checked[S ~string](check func(S) error) func(string) (S, error) {
 	return func(s string) (S, error) { return S(s), check(S(s)) }

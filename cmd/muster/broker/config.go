@@ -71,7 +71,7 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.ParseEach(cli.Flag(c, "leaf"), &v.leaves.Names, parseHost)
 	leafListen := cli.Flag(c, "leaf-listen").Default("0.0.0.0:7422").IsSetByUser(&v.leafListenSet)
 	cli.Parse(leafListen, &v.leaves.Listen, cli.Checked(checkAddress))
-	cli.Parse(cli.Flag(c, "site"), &v.hub.Site, cli.Checked(checkSite))
+	cli.Parse(cli.Flag(c, "site"), &v.hub.Site, cli.Parsed(jwt.ParseSite))
 	cli.ParseEach(cli.Flag(c, "hub"), &v.hub.URLs, cli.Checked(checkPeer))
 	cli.Flag(c, "write").BoolVar(&v.write)
 	v.keys.AddFlags(c)
@@ -97,11 +97,6 @@ func checkCluster(name string) error {
 		return fmt.Errorf("--cluster is %q, want a name without blanks", name)
 	}
 	return nil
-}
-
-func checkSite(site string) error {
-	_, err := jwt.ParseSite(site)
-	return err
 }
 
 // checkAddress returns an error unless address is HOST:PORT; the host may be empty.

@@ -2,6 +2,8 @@ package jwt
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"muster/jwt"
 )
@@ -42,11 +44,7 @@ func (t *shown) json(secrets bool) *tokenJSON {
 }
 
 func only(claims map[string]json.RawMessage, names ...string) map[string]json.RawMessage {
-	some := make(map[string]json.RawMessage)
-	for _, name := range names {
-		if value, ok := claims[name]; ok {
-			some[name] = value
-		}
-	}
+	some := maps.Clone(claims)
+	maps.DeleteFunc(some, func(name string, _ json.RawMessage) bool { return !slices.Contains(names, name) })
 	return some
 }

@@ -46,8 +46,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("add", "Accept the tokens of a signer.").HelpLong(addHelp)
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
 	cli.Parse(cli.Flag(c, "name"), &n.Name, checkName)
-	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, checked(jwt.ParseSite))
-	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParseNamePattern))
+	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, cli.Parsed(jwt.ParseSite))
+	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, cli.Parsed(wire.ParseNamePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
 		signer, err := inputfile.Parse(file, inputfile.Typed, func(b []byte) (jwt.Signer, error) {
 			n.Public = b
@@ -83,14 +83,6 @@ func checkName(name string) (string, error) {
 		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
 	}
 	return name, nil
-}
-
-// checked returns a parser that checks a text by parse and returns the text.
-func checked[T any](parse func(string) (T, error)) func(string) (string, error) {
-	return func(s string) (string, error) {
-		_, err := parse(s)
-		return s, err
-	}
 }
 
 // limitsOf returns the nodes and sites of a signer's tokens as text.

@@ -212,8 +212,14 @@ func (j *Journal) check() error {
 		}
 	}
 	if err != nil {
-		j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
+		return j.fail(err)
 	}
+	return nil
+}
+
+// fail makes all later writes fail. The caller holds mu.
+func (j *Journal) fail(err error) error {
+	j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
 	return j.failed
 }
 
@@ -227,8 +233,7 @@ func (j *Journal) write(lines ...any) error {
 	for _, l := range lines {
 		text, err := json.Marshal(l)
 		if err != nil {
-			j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
-			return j.failed
+			return j.fail(err)
 		}
 		sum = nextSum(sum, text)
 		fmt.Fprintf(&b, "%s %s\n", sum, text)
@@ -238,8 +243,7 @@ func (j *Journal) write(lines ...any) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
-		return j.failed
+		return j.fail(err)
 	}
 	j.sum = sum
 	j.size += int64(b.Len())

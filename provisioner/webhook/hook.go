@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -28,7 +27,6 @@ type hook struct {
 	cfg      Config // read-only
 	tries    int
 	endpoint *endpoint
-	log      *slog.Logger
 
 	// alarmChanged is called without mu.
 	alarmChanged func(context.Context)
@@ -58,7 +56,7 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 	}
 	body, err := json.Marshal(d.Event)
 	if err != nil { // impossible: it was just decoded
-		h.log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
+		h.cfg.Log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
 		return events.Settlement{Settled: true}
 	}
 	answer, retryAfter := h.endpoint.post(ctx, d.ID, body)
@@ -92,7 +90,7 @@ func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.state.Lag = h.age(d)
 	h.mu.Unlock()
 	if !since.IsZero() {
-		h.log.InfoContext(ctx, "webhook delivers again", "name", h.cfg.Name, "elapsed", h.cfg.Now().Sub(since))
+		h.cfg.Log.InfoContext(ctx, "webhook delivers again", "name", h.cfg.Name, "elapsed", h.cfg.Now().Sub(since))
 	}
 	h.alarmChanged(ctx)
 }
@@ -116,10 +114,10 @@ func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, giv
 	}
 	h.mu.Unlock()
 	if first {
-		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "err", cause)
+		h.cfg.Log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "err", cause)
 	}
 	if givenUp {
-		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "subject",
+		h.cfg.Log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "subject",
 			d.Event.Type, "id", d.ID, "err", cause)
 	}
 	if serious {
@@ -248,12 +246,9 @@ func ParseURL(text string) (*url.URL, error) {
 }
 
 type endpoint struct {
-	url     *url.URL
-	secrets Secrets
-	timeout time.Duration
-	agent   string
-	now     func() time.Time
-	http    *http.Client
+	cfg  *Config // read-only
+	url  *url.URL
+	http *http.Client
 }
 
 func newEndpoint(cfg *Config) (*endpoint, error) {
@@ -262,11 +257,8 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 		return nil, err
 	}
 	return &endpoint{
-		url:     u,
-		secrets: cfg.Secrets,
-		timeout: cfg.Timeout,
-		agent:   "muster/" + cfg.Version,
-		now:     cfg.Now,
+		cfg: cfg,
+		url: u,
 		http: &http.Client{
 			Transport: transport(cfg.Roots),
 			// A redirect is not a delivery.
@@ -297,7 +289,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 	a.ID = id
 	began := time.Now()
 	defer func() { a.Elapsed = time.Since(began) }()
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
 	body = cli.PrintableJSON(body)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.String(), bytes.NewReader(body))
@@ -305,12 +297,12 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 		a.Cause = errURL.Error()
 		return a, 0
 	}
-	now := e.now()
+	now := e.cfg.Now()
 	r.Header.Set("Content-Type", "application/cloudevents+json")
-	r.Header.Set("User-Agent", e.agent)
+	r.Header.Set("User-Agent", "muster/"+e.cfg.Version)
 	r.Header.Set("Webhook-Id", id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-	r.Header.Set("Webhook-Signature", e.secrets.Sign(id, now, body))
+	r.Header.Set("Webhook-Signature", e.cfg.Secrets.Sign(id, now, body))
 	resp, err := e.http.Do(r)
 	if err == nil && ctx.Err() != nil {
 		// Some servers answer 200 after the caller has hung up, and net/http still reads the answer. That is no
@@ -345,7 +337,7 @@ func (e *endpoint) cause(err error) string {
 		err = u.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer within %v", e.timeout)
+		return fmt.Sprintf("no answer within %v", e.cfg.Timeout)
 	}
 	text := strings.ToValidUTF8(err.Error(), "?")
 	return text[:min(len(text), maxCauseBytes)]

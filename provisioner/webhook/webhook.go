@@ -121,13 +121,7 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 			return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 		}
 		s.hooks = append(s.hooks,
-			&hook{
-				cfg:          cfg,
-				tries:        cfg.Schedule.Tries(),
-				endpoint:     e,
-				log:          cfg.Log,
-				alarmChanged: s.updateAlarm,
-			})
+			&hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, alarmChanged: s.updateAlarm})
 	}
 	return s, nil
 }

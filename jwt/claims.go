@@ -98,9 +98,7 @@ func (c *Claims) Check() error {
 		errs = append(errs, errors.New("neither broker URLs (chu) nor an SRV domain (chsrv)"))
 	}
 	for _, u := range urls {
-		if err := CheckURL(u); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, CheckURL(u))
 	}
 	if c.SRVDomain != "" {
 		if _, err := wire.ParseName(c.SRVDomain); err != nil {

@@ -80,9 +80,8 @@ func (l Limits) Check() error {
 		}
 	}
 	if l.Site != "" {
-		if _, err := ParseSite(string(l.Site)); err != nil {
-			errs = append(errs, err)
-		}
+		_, err := ParseSite(string(l.Site))
+		errs = append(errs, err)
 	}
 	if l.Seal != "" {
 		b, err := base64.RawURLEncoding.Strict().DecodeString(l.Seal)

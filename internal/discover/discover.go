@@ -75,12 +75,11 @@ func (cfg Config) parse() (static []Broker, domain string, err error) {
 		}
 	}
 	if cfg.SRVDomain != "" {
-		if domain, err = parseDomain(cfg.SRVDomain); err != nil {
-			errs = append(errs, err)
-		}
+		domain, err = parseDomain(cfg.SRVDomain)
+		errs = append(errs, err)
 	}
-	if len(errs) > 0 {
-		return nil, "", fmt.Errorf("brokers: %w", errors.Join(errs...))
+	if err := errors.Join(errs...); err != nil {
+		return nil, "", fmt.Errorf("brokers: %w", err)
 	}
 	return static, domain, nil
 }

@@ -129,17 +129,11 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	}
 	for _, text := range n.Sites {
 		site, err := jwt.ParseSite(text)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		e.Sites = append(e.Sites, site)
+		e.Sites, errs = append(e.Sites, site), append(errs, err)
 	}
 	for _, text := range n.Identities {
 		p, err := wire.ParseNamePattern(text)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		e.Identities = append(e.Identities, p)
+		e.Identities, errs = append(e.Identities, p), append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -89,7 +89,8 @@ func Query[T any](
 
 // add makes the verb show the answer, unless there is an error.
 func add[T any](
-	c *kingpin.CmdClause, all cli.Verbs, o *Operator, ask func(context.Context, *Operator) (T, error), show func(T) error,
+	c *kingpin.CmdClause, all cli.Verbs, o *Operator,
+	ask func(context.Context, *Operator) (T, error), show func(T) error,
 ) {
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		answer, err := ask(ctx, o)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,20 +76,6 @@ func CertificateStatuses(cfg Config) ([]certificates.Status, error) {
 		return nil, err
 	}
 	return certificates.Statuses(cfg.services())
-}
-
-// Authorities returns the certificates of the authority in force: its roots, and what issues for this node.
-func Authorities(cfg Config) (roots, issuing []*x509.Certificate, err error) {
-	a, err := newAgent(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	roots, err = a.sets.certificates(caFile)
-	chain, failed := a.sets.certificates(certificateFile)
-	if err := errors.Join(err, failed); err != nil {
-		return nil, nil, err
-	}
-	return roots, chain[1:], nil
 }
 
 // runServices works until ctx is done.
@@ -176,7 +161,8 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 		case err != nil:
 			return nil, link.Explain(err, fleetPeer)
 		case reply.Refusal != nil:
-			return nil, d.refusedService(link.Refusal{Refusal: reply.Refusal}, r.Name)
+			return nil, advice.New(link.Refusal{Refusal: reply.Refusal}, fmt.Sprintf("an operator sees why, and what to do, "+
+				"with `muster certificate show %s %s`", d.identity, r.Name))
 		case reply.Certificate == nil || reply.Certificate.Name != r.Name:
 			return nil, fmt.Errorf("%w: it is not about service certificate %q", errReply, r.Name)
 		}
@@ -186,18 +172,4 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 		}
 		return reply.Certificate, nil
 	}
-}
-
-// refusedService adds the command that helps an operator.
-func (d nodeContext) refusedService(refused link.Refusal, name string) error {
-	verb := "show"
-	switch refused.Code {
-	case wire.CodeApprovalPending:
-		verb = "approve"
-	case wire.CodeDenied, wire.CodeQuotaExceeded, wire.CodePolicyFailed, wire.CodeCertificateFailed:
-	default:
-		return advice.New(refused, refused.Remedy())
-	}
-	return advice.New(refused,
-		fmt.Sprintf("ask an operator to run `muster certificate %s %s %s`", verb, d.identity, name))
 }

@@ -51,7 +51,7 @@ var agent = map[string][]string{
 	"server/orders": {"internal/inputfile", "server/files"},
 	"server/socket": {},
 	"server/trust":  {"internal/inputfile", "internal/keyfile", "server/advice"},
-	"server/servercmd": {"internal/cli", "internal/sdnotify", "server", "server/advice", "server/certificates",
+	"server/servercmd": {"internal/cli", "internal/inputfile", "internal/sdnotify", "server", "server/advice", "server/certificates",
 		"server/socket", "server/trust"},
 }
 

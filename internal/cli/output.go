@@ -106,6 +106,15 @@ func NewListTable[R any](o *Output, rows []R, columns []Column[R]) *Table {
 	return t
 }
 
+// NewLabels returns all columns of one row.
+func NewLabels[R any](o *Output, row R, columns []Column[R]) *Labels {
+	l, lines := &Labels{}, cells(o, []R{row}, columns)
+	for i, title := range lines[0] {
+		l.Add(title, lines[1][i])
+	}
+	return l
+}
+
 // cells returns the titles of the columns, and the texts of each row.
 func cells[R any](o *Output, rows []R, columns []Column[R]) [][]string {
 	var titles []string

@@ -27,18 +27,13 @@ type certificateVerb struct {
 	order  certificates.Order // without a name
 }
 
-const certificateHelp = `A service certificate is one that this node has besides its own, for haproxy, a
-database or a message broker. The file /etc/muster/certificates.d/NAME.yaml says
-which names it has and where its files belong, or the policy of the fleet does:
+const certificateHelp = `Certificates that this node has besides its own, for haproxy, a database or a
+message broker. A file /etc/muster/certificates.d/NAME.yaml asks for one, or the
+policy of the fleet does; the running agent keeps it:
 
   dns_names: ["{{.identity}}"]
-  files:
-    key: {path: /etc/muster/tls/web.key}
-    certificate: {path: /etc/muster/tls/web.crt}
-    chain: {path: /etc/muster/tls/web-chain.crt}
-  action: reload-nginx   # of /etc/muster/actions.d/reload-nginx.yaml
-
-The running agent keeps it. Run these commands as the agent's user.`
+  files: {combined: {path: /etc/muster/tls/web.pem}}
+  action: reload-haproxy   # of /etc/muster/actions.d/reload-haproxy.yaml`
 
 const checkHelp = `Prints a line for each: ok, warn or fail, its name, the result, and what to do.
 
@@ -48,19 +43,12 @@ const checkHelp = `Prints a line for each: ok, warn or fail, its name, the resul
 Exits with 0 if all are in place, 1 if one is not there yet or ends soon (less than a
 sixth of its life is left), 2 if one is stuck or has expired.`
 
-const examples = "\n\n  %[1]s web\n  %[1]s web db"
-
-// orders are the verbs that ask the running agent, with their help.
-var orders = map[certificates.Verb][2]string{
-	certificates.Renew: {"Renew service certificates now.",
-		"The agent asks at once, with a new key unless the specification keeps it.\n" +
-			"'certificate show' tells how that went."},
-	certificates.Rekey: {"Renew service certificates now, with new keys.",
-		"The key is a new one also if the specification keeps it: for keys that may be known."},
-	certificates.Adopt: {"Keep the keys and certificates that are in place.",
-		"Key and certificate at the paths of the specification stay until they are renewed."},
-	certificates.Remove: {"Remove specifications of service certificates.",
-		"Their files stay, or go if the specification or --revoke says so."},
+// orders are the verbs that ask the running agent.
+var orders = map[certificates.Verb]string{
+	certificates.Renew:  "Renew service certificates now. 'certificate show' tells how that went.",
+	certificates.Rekey:  "Renew service certificates now, with new keys even if the specification keeps them.",
+	certificates.Adopt:  "Keep the keys and certificates that are in place until they are to be renewed.",
+	certificates.Remove: "Remove specifications. The files stay, or go if the specification or --revoke says so.",
 }
 
 // AddCertificate adds the noun certificate, about the service certificates of this node.
@@ -86,8 +74,7 @@ func AddCertificate(to Parent, all Verbs) {
 	v.output.AddFlags(c)
 	c.Arg("name", "Name of a service certificate. Default: all.").StringsVar(&v.names)
 	for _, verb := range slices.Sorted(maps.Keys(orders)) {
-		help := orders[verb]
-		v, c = add(string(verb), help[0], help[1]+examples, (*certificateVerb).send)
+		v, c = add(string(verb), orders[verb], "  %[1]s web\n  %[1]s web db", (*certificateVerb).send)
 		v.order.Verb = verb
 		c.Arg("name", "Name of a service certificate.").Required().StringsVar(&v.names)
 		if verb == certificates.Remove {
@@ -114,21 +101,24 @@ type status = certificates.Status
 
 var certificateColumns = []cli.Column[status]{
 	{Title: "NAME", Value: func(s status) any { return s.Name }},
-	{Title: "STATE", Value: func(s status) any { return stateOf(s) }},
+	{Title: "STATE", Value: func(s status) any { return s.State + map[bool]string{true: ", stuck"}[s.Stuck] }},
 	{Title: "NAMES", Value: func(s status) any { return s.Names }},
 	{Title: "EXPIRES", Value: func(s status) any { return s.NotAfter }},
 	{Title: "RENEWAL", Value: func(s status) any { return s.RenewAt }},
-	{Title: "SOURCE", Wide: true, Value: func(s status) any { return s.Source }},
-	{Title: "SERIAL", Wide: true, Value: func(s status) any { return s.Serial }},
 	{Title: "NEXT TRY", Value: func(s status) any { return s.Next }},
 	{Title: "NOTE", Value: func(s status) any { return cmp.Or(s.Reason, s.Error) }},
+	{Title: "TO DO", Wide: true, Value: func(s status) any { return s.Advice }},
+	{Title: "SOURCE", Wide: true, Value: func(s status) any { return s.Source }},
+	{Title: "SERIAL", Wide: true, Value: func(s status) any { return s.Serial }},
+	{Title: "FILES", Wide: true, Value: func(s status) any { return slices.Sorted(maps.Values(s.Files)) }},
+	{Title: "ACTION", Wide: true, Value: func(s status) any { return actionOf(s.Action) }},
 }
 
-func stateOf(s status) string {
-	if s.Stuck {
-		return s.State + ", stuck"
+func actionOf(a *certificates.ActionResult) string {
+	if a == nil {
+		return ""
 	}
-	return s.State
+	return fmt.Sprintf("%s, exit status %d: %s", a.Name, a.Exit, strings.TrimSpace(a.Output))
 }
 
 func (v *certificateVerb) list(context.Context) error {
@@ -141,44 +131,18 @@ func (v *certificateVerb) list(context.Context) error {
 
 func (v *certificateVerb) show(context.Context) error {
 	list, err := v.statuses()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if v.output.JSON() {
+	case v.output.JSON():
 		return cli.WriteJSON(v.out, map[string][]status{"certificates": list})
 	}
 	var parts cli.Parts
 	for _, s := range list {
-		var l cli.Labels
-		l.Add("Name", s.Name)
-		l.Addf("State", "%s%s", stateOf(s), since(" since ", s.Since))
-		l.AddIf("Reason", s.Reason)
-		l.AddIf("What to do", s.Advice)
-		l.AddIf("Last error", s.Error)
-		l.AddIf("Next try", since("", s.Next))
-		l.Add("Specification", s.Source)
-		l.AddIf("Names", strings.Join(s.Names, "\n"))
-		l.AddIf("Serial", s.Serial)
-		l.AddIf("Valid until", since("", s.NotAfter))
-		l.AddIf("Renewal", since("", s.RenewAt))
-		for _, kind := range slices.Sorted(maps.Keys(s.Files)) {
-			l.Addf("File", "%s: %s", kind, s.Files[kind])
-		}
-		if a := s.Action; a != nil {
-			l.Addf("Action", "%s, exit status %d%s\n%s", a.Name, a.Exit, since(", ", a.At), strings.TrimSpace(a.Output))
-		}
-		parts = append(parts, &l)
+		parts = append(parts, cli.NewLabels(&v.output, s, certificateColumns))
 	}
 	_, err = io.WriteString(v.out, parts.String())
 	return err
-}
-
-// since returns a time after a text, or "" for none.
-func since(text string, t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return text + t.Local().Format(time.RFC3339)
 }
 
 func (v *certificateVerb) check(context.Context) error {

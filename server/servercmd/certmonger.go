@@ -10,32 +10,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
 	"muster/internal/cli"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
-	"muster/server"
 	"muster/server/certificates"
 	"muster/server/trust"
 )
 
-// Exit statuses with which a helper of certmonger answers, besides that of success. All but exitWait park a first
-// request for seven days.
+// Exit statuses for certmonger. All but exitWait park a first request for seven days.
 const (
-	exitRejected    = 2 // the text on standard output says why
+	exitRejected    = 2 // standard output says why
 	exitUnreachable = 3
-	exitUnprepared  = 4
 	exitWait        = 5 // standard output has seconds, and a cookie for the next time
 	exitUnsupported = 6
-)
-
-const (
-	cookiePrefix = "muster "
-	longestWait  = 60 // seconds; up to four times as long if the provisioner asks for it
 )
 
 type certmongerVerb struct {
@@ -44,22 +36,17 @@ type certmongerVerb struct {
 	out     io.Writer
 }
 
-const certmongerHelp = `certmonger runs this command to get its certificates from the fleet: the running
-agent asks for them over the node's connection. The environment says what is
-asked. While no agent runs, no broker is reached or an approval is pending,
-certmonger asks again by itself.
-
-  %[1]s --install
-  %[1]s --install --ssl-dir /srv/agent/ssl
-
---install writes /var/lib/certmonger/cas/muster, which packages bring. After a restart
-of certmonger:
+const certmongerHelp = `An external helper, which certmonger runs with what it asks in the environment. The
+running agent asks for the certificate over the node's connection. --install writes
+/var/lib/certmonger/cas/muster, which packages bring. After a restart of certmonger:
 
   getcert request -c muster -f /etc/pki/web.crt -k /etc/pki/web.key \
     -D web1.example.net -C 'systemctl reload nginx'
+  %[1]s --install
+  %[1]s --install --ssl-dir /srv/agent/ssl
 
-Exits as certmonger expects it: 0 with a certificate, 2 if it is refused, 5 to be
-asked again, 6 for an operation that it does not support.`
+Exits with 0 and a certificate, 2 and a reason if it is refused, 5 to be asked again,
+6 for an unknown operation.`
 
 // AddCertmonger adds the verb certmonger, an external helper for certmonger.
 func AddCertmonger(to Parent, all Verbs) {
@@ -96,44 +83,35 @@ func (v *certmongerVerb) print(text string) error {
 	return err
 }
 
-// end prints an answer, and what it means for the log of certmonger.
-func (v *certmongerVerb) end(status int, text string, err error) error {
-	return errors.Join(v.print(text), cli.WithStatus(err, status))
+// end prints an answer to certmonger. Its log has why.
+func (v *certmongerVerb) end(status int, text string, why error) error {
+	return errors.Join(v.print(text+"\n"), cli.WithStatus(why, status))
 }
 
 func (v *certmongerVerb) submit(ctx context.Context) error {
 	order, err := orderOf(os.Getenv)
 	if err != nil {
-		return v.end(exitRejected, err.Error()+"\n", err)
+		return v.end(exitRejected, err.Error(), err)
 	}
 	answer, err := v.ask(ctx, *order)
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return v.end(exitUnprepared, err.Error()+"\n", err)
-	case err != nil:
-		return v.wait(0, err)
-	case answer.Final:
-		return v.end(exitRejected, answer.Error+"\n", errors.New(answer.Error))
-	case answer.Error != "":
-		return v.wait(answer.RetryAfter, errors.New(answer.Error))
+	case err == nil && answer.Error == "":
+		return v.print(answer.Certificate.Certificate)
+	case err == nil && answer.Final:
+		return v.end(exitRejected, answer.Error, errors.New(answer.Error))
+	case err == nil:
+		err = errors.New(answer.Error)
 	}
-	return v.print(answer.Certificate.Certificate)
-}
-
-// wait has certmonger ask again after the seconds, or soon and then less and less often.
-func (v *certmongerVerb) wait(seconds int, why error) error {
+	// certmonger asks again soon, then less and less often, and at most four times later if the provisioner wants it.
+	const cookie = "muster %d"
 	tries := 0
-	if _, err := fmt.Sscanf(os.Getenv("CERTMONGER_CA_COOKIE"), cookiePrefix+"%d", &tries); err != nil {
-		tries = 0
-	}
+	_, _ = fmt.Sscanf(os.Getenv("CERTMONGER_CA_COOKIE"), cookie, &tries) // another cookie counts as none
 	tries = min(max(tries, 0)+1, 10)
-	own := min(1<<tries, longestWait)
-	seconds = min(max(seconds, own), 4*own)
-	return v.end(exitWait, fmt.Sprintf("%d\n%s%d\n", seconds, cookiePrefix, tries), why)
+	soon := min(1<<tries, 60)
+	return v.end(exitWait, fmt.Sprintf("%d\n"+cookie, min(max(answer.RetryAfter, soon), 4*soon), tries), err)
 }
 
-// orderOf returns what the environment asks for. Other variables repeat what the certificate request says, some of
-// them wrongly.
+// orderOf reads the certificate request. Other variables repeat what it says, some of them wrongly.
 func orderOf(getenv func(string) string) (*certificates.Order, error) {
 	block, _ := pem.Decode([]byte(getenv("CERTMONGER_CSR")))
 	if block == nil {
@@ -145,20 +123,25 @@ func orderOf(getenv func(string) string) (*certificates.Order, error) {
 	}
 	order := &certificates.Order{
 		Verb:    certificates.Submit,
-		Name:    nameOf(getenv("CERTMONGER_CERTIFICATE")),
+		Name:    fmt.Sprintf("certmonger-%.6x", sha256.Sum256(csr.RawSubjectPublicKeyInfo)),
 		CSR:     block.Bytes,
 		Profile: getenv("CERTMONGER_CA_PROFILE"),
-	}
-	if order.Name == "" {
-		order.Name = fmt.Sprintf("certmonger-%.6x", sha256.Sum256(csr.RawSubjectPublicKeyInfo))
 	}
 	if p := order.Profile; p != "" && !wire.ValidCertificateName(p) {
 		return nil, fmt.Errorf("profile %.80q, want 1 to 64 letters, digits, dots, dashes and underscores", p)
 	}
+	former, _ := trust.ParseCertificates(getenv("CERTMONGER_CERTIFICATE")) // none at first
+	for _, c := range former {
+		for _, u := range c.URIs {
+			if dir, name := path.Split(u.Path); strings.HasPrefix(dir, "/"+string(wire.RoleService)+"/") {
+				order.Name = name
+			}
+		}
+	}
 	for _, e := range csr.Extensions {
 		var usages []asn1.ObjectIdentifier
-		if e.Id.Equal(extendedKeyUsage) {
-			_, _ = asn1.Unmarshal(e.Value, &usages) // without an effect, a malformed one is ignored like an unknown one
+		if e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 37}) {
+			_, _ = asn1.Unmarshal(e.Value, &usages) // a malformed list counts as none
 		}
 		for _, u := range usages {
 			if usage := usageNames[u.String()]; usage != "" {
@@ -169,56 +152,35 @@ func orderOf(getenv func(string) string) (*certificates.Order, error) {
 	return order, nil
 }
 
-// Of RFC 5280. Other usages are nothing that a service certificate can have.
-var (
-	extendedKeyUsage = asn1.ObjectIdentifier{2, 5, 29, 37}
-	usageNames       = map[string]string{"1.3.6.1.5.5.7.3.1": "server", "1.3.6.1.5.5.7.3.2": "client"}
-)
+// usageNames are those of RFC 5280 that a service certificate can have.
+var usageNames = map[string]string{"1.3.6.1.5.5.7.3.1": "server", "1.3.6.1.5.5.7.3.2": "client"}
 
-// nameOf returns the name of a service certificate of this fleet's that is replaced, else "".
-func nameOf(text string) string {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return ""
-	}
-	former, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return ""
-	}
-	for _, u := range former.URIs {
-		if dir, name := path.Split(u.Path); strings.HasPrefix(dir, "/"+string(wire.RoleService)+"/") &&
-			wire.ValidCertificateName(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-// roots prints the authorities in three groups, of which certmonger skips none that is empty. It writes the first one
-// into files: with what issues in it, certificate, authority and key make a combined file with the whole chain.
+// roots prints the authorities in three groups. certmonger skips an empty one, and writes the first one into files: with
+// what issues in it, certificate, authority and key make a combined file with the whole chain.
 func (v *certmongerVerb) roots() error {
-	roots, issuing, err := server.Authorities(v.cfg)
-	if err != nil {
+	root, err := v.named("ca.pem", 0)
+	issuing, failed := v.named("certificate.pem", 1)
+	if err := errors.Join(err, failed); err != nil {
 		return cli.WithStatus(err, exitUnreachable)
 	}
-	return v.print(named(issuing) + named(roots) + "\n" + named(roots) + "\n" + named(issuing))
+	return v.print(issuing + root + "\n" + root + "\n" + issuing)
 }
 
-// named puts a name of its own before each certificate.
-func named(list []*x509.Certificate) string {
+// named puts a name of its own before each certificate of a file of the agent's, without the first ones.
+func (v *certmongerVerb) named(file string, skip int) (string, error) {
+	list, err := inputfile.Parse(filepath.Join(v.cfg.SSLDir, file), inputfile.Configured,
+		func(b []byte) ([]*x509.Certificate, error) { return trust.ParseCertificates(string(b)) })
 	var b strings.Builder
-	for i, c := range list {
+	for _, c := range list[min(skip, len(list)):] {
 		name := strings.Join(strings.Fields(c.Subject.CommonName), " ")
-		fmt.Fprintf(&b, "%s %.4x\n%s", name, sha256.Sum256(c.Raw), trust.EncodeCertificates(list[i:i+1]))
+		fmt.Fprintf(&b, "%s %.4x\n%s", name, sha256.Sum256(c.Raw), trust.EncodeCertificates([]*x509.Certificate{c}))
 	}
-	return b.String()
+	return b.String(), err
 }
 
-// casDir is the directory in which certmonger finds authorities when it starts.
-const casDir = "/var/lib/certmonger/cas"
-
+// writeHelper writes the file in which certmonger finds an authority when it starts.
 func (v *certmongerVerb) writeHelper() error {
-	at := filepath.Join(cmp.Or(os.Getenv("CERTMONGER_CAS_DIR"), casDir), "muster")
+	at := filepath.Join(cmp.Or(os.Getenv("CERTMONGER_CAS_DIR"), "/var/lib/certmonger/cas"), "muster")
 	program, err := os.Executable()
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func TestCertmongerWaitsForAnApproval(t *testing.T) {
 	csr := request(t, newKey(t), x509.CertificateRequest{DNSNames: []string{"vip.example.net"}})
 	ask := func() (int, string, string) { return h.run(submit(csr), "certmonger") }
 	status, out, log := ask()
-	_, name, _ := strings.Cut(log, "muster certificate approve "+identity+" ")
+	_, name, _ := strings.Cut(log, "muster certificate show "+identity+" ")
 	name, _, ok := strings.Cut(name, "`")
 	if status != 5 || !strings.HasSuffix(out, "\nmuster 1\n") || !ok {
 		t.Fatalf("status %d, %q\n%s", status, out, log)

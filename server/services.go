@@ -161,8 +161,8 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 		case err != nil:
 			return nil, link.Explain(err, fleetPeer)
 		case reply.Refusal != nil:
-			return nil, advice.New(link.Refusal{Refusal: reply.Refusal}, fmt.Sprintf("an operator sees why, and what to do, "+
-				"with `muster certificate show %s %s`", d.identity, r.Name))
+			return nil, advice.New(link.Refusal{Refusal: reply.Refusal}, fmt.Sprintf(
+				"an operator sees why, and what to do, with `muster certificate show %s %s`", d.identity, r.Name))
 		case reply.Certificate == nil || reply.Certificate.Name != r.Name:
 			return nil, fmt.Errorf("%w: it is not about service certificate %q", errReply, r.Name)
 		}

@@ -211,6 +211,8 @@ func parseCommand(t *testing.T, line string, whole bool) error {
 	} else {
 		servercmd.AddRun(app, cli.Verbs{})
 		servercmd.AddDoctor(app, cli.Verbs{})
+		servercmd.AddCertificate(app, cli.Verbs{})
+		servercmd.AddCertmonger(app, cli.Verbs{})
 		servercmd.AddVersion(app, cli.Verbs{})
 	}
 	app.UsageWriter(io.Discard)

@@ -17,6 +17,8 @@ func TestFlagHasOneMeaningEverywhere(t *testing.T) {
 	addVerbs(muster, verbs{})
 	servercmd.AddRun(server, verbs{})
 	servercmd.AddDoctor(server, verbs{})
+	servercmd.AddCertificate(server, verbs{})
+	servercmd.AddCertmonger(server, verbs{})
 	servercmd.AddVersion(server, verbs{})
 	used := map[string]bool{}
 	var look func(*kingpin.CmdGroupModel)

@@ -155,8 +155,8 @@ func orderOf(getenv func(string) string) (*certificates.Order, error) {
 // usageNames are those of RFC 5280 that a service certificate can have.
 var usageNames = map[string]string{"1.3.6.1.5.5.7.3.1": "server", "1.3.6.1.5.5.7.3.2": "client"}
 
-// roots prints the authorities in three groups. certmonger skips an empty one, and writes the first one into files: with
-// what issues in it, certificate, authority and key make a combined file with the whole chain.
+// roots prints three groups, as certmonger skips empty ones. It writes the first one into files. With the issuing
+// certificate in it, these make a combined file with the whole chain.
 func (v *certmongerVerb) roots() error {
 	root, err := v.named("ca.pem", 0)
 	issuing, failed := v.named("certificate.pem", 1)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
@@ -111,6 +113,11 @@ func TestALostAcknowledgementIsNoSecondCertificate(t *testing.T) {
 		if len(signed) != 3 || serial != c.Serial {
 			t.Errorf("signed %v, want three times %s", signed, c.Serial)
 		}
+	}
+	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+		return e.Type == events.CertificateIssued && e.Serial == c.Serial
+	}) {
+		t.Error("no event says that it was issued")
 	}
 	if got := n.granted(n.request("https", newKey(t), web1)); got.Serial == c.Serial {
 		t.Error("another key got the same certificate")

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
@@ -88,6 +89,9 @@ func (q *request) handle(ctx context.Context) error {
 		}
 	}
 	for round := range maxRounds {
+		if round > 0 {
+			span.Sleep(ctx, time.Duration(round)*againPause)
+		}
 		err := q.read(ctx, round > 0)
 		if err == nil {
 			err = step(ctx)

@@ -118,8 +118,13 @@ func (s *Service) event(t events.Type, node wire.Identity, name string, c trust.
 	return events.Event{Type: t, Time: s.moment(), Node: string(node), Name: name, By: c.By, Why: c.Why}
 }
 
-// maxRounds bounds conflicts with other processes in a row.
-const maxRounds = 8
+const (
+	// maxRounds bounds conflicts with other processes in a row.
+	maxRounds = 8
+
+	// againPause grows with each round: another write may not be readable at once.
+	againPause = 10 * time.Millisecond
+)
 
 // errAgain means that another write came first: read and decide again.
 var errAgain = errors.New("the entry was changed meanwhile")
@@ -152,7 +157,8 @@ func (s *Service) put(ctx context.Context, c *Certificate, after trust.Revision)
 
 // change writes what edit makes of an entry, again after a conflict. The error is [ErrNone] without an entry.
 func (s *Service) change(ctx context.Context, node wire.Identity, name string, edit func(*Certificate) error) error {
-	for range maxRounds {
+	for round := range maxRounds {
+		span.Sleep(ctx, time.Duration(round)*againPause)
 		before, at, err := s.cfg.Store.Certificate(ctx, node, name)
 		if err == nil && before == nil {
 			err = ErrNone

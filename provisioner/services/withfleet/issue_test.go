@@ -50,3 +50,21 @@ func TestANodeGetsAServiceCertificate(t *testing.T) {
 	}
 	f.Check()
 }
+
+func TestAClusterKeepsServiceCertificates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	n := connected(t, f, web1)
+	var last string
+	for range 5 {
+		last = n.granted(n.request("https", newKey(t), web1)).Serial
+	}
+	if err := f.Daemon().Services().Revoke(f.Context(), web1, "https", cause); err != nil {
+		t.Fatal(err)
+	}
+	wantRevoked(f, last)
+	f.Check()
+}

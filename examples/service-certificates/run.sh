@@ -5,7 +5,7 @@ set -eu
 here=$(realpath "$(dirname "$0")")
 cd "$here/../.."
 
-port=${PORT:-18443} time=${TIME:-2m} life=${LIFE:-1m} renew=${RENEW:-45s} fewest=${CERTIFICATES:-6} pause=${PAUSE:-5ms}
+port=${PORT:-18443} time=${TIME:-3m} life=${LIFE:-1m} renew=${RENEW:-30s} fewest=${CERTIFICATES:-6} pause=${PAUSE:-5ms}
 for p in haproxy nginx; do
   command -v "$p" > /dev/null || { echo "install $p: apt-get install haproxy nginx-light" >&2; exit 1; }
 done
@@ -14,11 +14,12 @@ muster=$(realpath "${MUSTER:-bin/muster}")
 server=$(realpath "${MUSTER_SERVER:-bin/muster-server}")
 load=${LOAD:-}
 work=$(mktemp -d)
-pids=
+provisioner='' nodes=''
 
 finish() {
-  for pid in $pids; do kill "$pid" 2>/dev/null || true; done
-  for pid in $pids; do wait "$pid" 2>/dev/null || true; done
+  for pid in $nodes; do kill -KILL "$pid" 2>/dev/null || true; done # unshare ignores SIGTERM
+  [ -z "$provisioner" ] || kill "$provisioner" 2>/dev/null || true
+  for pid in $provisioner $nodes; do wait "$pid" 2>/dev/null || true; done
   if [ -z "${KEEP:-}" ]; then rm -rf "$work"; else echo "the files are in $work"; fi
 }
 trap finish EXIT
@@ -54,7 +55,7 @@ cp "$here"/policy/* prov/policy/
 sed -i "s/\"lifetime\": .*,/\"lifetime\": \"$life\",/" prov/policy/data.json
 
 "$muster" provisioner run > prov.log 2>&1 &
-pids=$!
+provisioner=$!
 await "$muster" token list
 head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' > prov/secret
 chmod 600 prov/secret
@@ -71,7 +72,7 @@ node() {
   printf '{"networks": {"internal": {"fqdn": "%s.internal.example.net"}}}\n' "${name%%.*}" > "$name/facts.json"
   NAME=$name INTERNAL=${name%%.*}.internal.example.net ADDRESS=$2 PORT=$port NGINX_PORT=$((port + 1)) SERVER=$server \
     unshare --mount --pid --fork --kill-child --mount-proc "$here/node.sh" "$work/$name" > "$name.log" 2>&1 &
-  pids="$pids $!"
+  nodes="$nodes $!"
 }
 mkdir -p /etc/muster # each node gets one of its own there
 node web1.example.net 127.0.0.1

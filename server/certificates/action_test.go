@@ -66,7 +66,7 @@ func TestActionThatHangs(t *testing.T) {
 	n.write("etc/actions.d/hang.yaml", "program: DIR/hang.sh\ntimeout: 1s\n")
 	n.specify("web", web+"action: hang\n")
 	n.start()
-	s := n.await("web", "failed", func(s certificates.Status) bool { return s.Action != nil })
+	s := n.await("web", "failed", func(s certificates.Status) bool { return s.Action != nil && s.Error != "" })
 	if s.Error != `action "hang": not done within its time limit, 1s` || s.Action.Exit != -1 {
 		t.Errorf("status = %+v, action = %+v", s, s.Action)
 	}

@@ -159,11 +159,12 @@ func foreign(st *state, list []*target) error {
 		if slices.Contains(st.Written, t.path) || !bytes.Contains(t.old, []byte("PRIVATE KEY-----")) {
 			continue
 		}
-		if _, leaf, err := found(list); err == nil && len(leaf.URIs) > 0 && leaf.URIs[0].Scheme == "spiffe" {
+		_, leaf, err := found(list)
+		if err == nil && len(leaf.URIs) > 0 && strings.HasPrefix(leaf.URIs[0].Path, "/"+string(wire.RoleService)+"/") {
 			continue // of a former installation
 		}
-		return final{advice.Errorf(fmt.Sprintf("keep it until its renewal with `muster-server certificate adopt %[1]s`,"+
-			" or replace it with `muster-server certificate renew %[1]s`", st.Name),
+		return final{advice.Errorf(fmt.Sprintf("to keep it until its renewal: muster-server certificate adopt %[1]s; "+
+			"to replace it: muster-server certificate renew %[1]s", st.Name),
 			"%s has a key that muster did not make", t.path)}
 	}
 	return nil

@@ -175,9 +175,9 @@ func TestPushed(t *testing.T) {
 	}
 	m.Push(nil)
 	m.stop()
+	first := n.status("p").Serial
 	m = n.start() // nothing is pushed yet
 	n.pass(life * 76 / 100)
-	first := n.status("p").Serial
 	n.await("p", "renewed", func(s certificates.Status) bool { return s.State == certificates.Current && s.Serial != first })
 	n.specify("p", simple("DIR/srv/p.pem", ""))
 	n.await("p", "of a file", func(s certificates.Status) bool { return s.Source == "file" && n.exists("srv/p.pem") })

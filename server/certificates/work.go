@@ -70,7 +70,7 @@ func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
 	if w.problem != nil {
 		return final{w.problem}
 	}
-	st.Specification = w.spec
+	st.Specification, st.Act = w.spec, st.Act && w.spec.Action != ""
 	err := m.renew(ctx, st)
 	err = errors.Join(err, m.save(st))
 	if st.Act && (st.Staged == nil || st.Staged.Certificate == "") {

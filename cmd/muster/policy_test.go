@@ -66,7 +66,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	run(1, `no decision about web9\.example\.net is recorded`, "policy", "eval", "next", "--node", "web9.example.net")
 	run(1, `no decision about web1\.example\.net/haproxy is recorded`, "policy", "eval", "next", "--node", "web1.example.net/haproxy")
 	write(t, filepath.Join(dir, "in.yaml"), "identity: web1.example.net\ncertificate: {name: haproxy}\ncsr: {dns_names: [db1.example.net]}\n")
-	run(0, `^ *Reasons: the DNS name "db1\.example\.net" is neither`, "policy", "eval", "next", "--input", "in.yaml")
+	run(0, `^ *Reasons: db1\.example\.net is neither`, "policy", "eval", "next", "--input", "in.yaml")
 	write(t, filepath.Join(dir, "in.yaml"), "identity: web1.example.net\ncertificate: {name: haproxy}\n")
 	run(0, `"server_auth": true`, "policy", "eval", "next", "--input", "in.yaml", "-o", "json")
 	run(2, `give one of --input and --node`, "policy", "eval", "next")

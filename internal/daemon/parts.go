@@ -83,16 +83,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		p.brokerKeys, err = LoadBrokerKeys(&cfg.Broker.External)
 		add("broker", err)
 	}
-	for i, path := range cfg.Seal.Keys {
-		key, err := loadSealKey(path, keys)
-		if add(fmt.Sprintf("seal.keys[%d]", i), err); err == nil {
-			p.sealKeys = append(p.sealKeys, key)
-		}
-	}
-	if len(p.sealKeys) > 0 {
-		p.opener, err = seal.NewOpener(p.sealKeys...)
-		add("seal.keys", err)
-	}
+	p.loadSeal(cfg, keys, add)
 	add("data_dir", cfg.checkDataDir())
 	p.reserved, err = newReserved(cfg, p.api, opts)
 	add("reserved", err)
@@ -124,6 +115,20 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+func (p *parts) loadSeal(cfg Config, keys *keyfile.Ring, add func(string, error)) {
+	for i, path := range cfg.Seal.Keys {
+		key, err := loadSealKey(path, keys)
+		if add(fmt.Sprintf("seal.keys[%d]", i), err); err == nil {
+			p.sealKeys = append(p.sealKeys, key)
+		}
+	}
+	var err error
+	if len(p.sealKeys) > 0 {
+		p.opener, err = seal.NewOpener(p.sealKeys...)
+	}
+	add("seal.keys", err)
 }
 
 func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {

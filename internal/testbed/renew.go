@@ -55,7 +55,9 @@ func (f *Fleet) AskService(
 		must(f.t, err)
 		r.Verb, r.CSR = wire.CertificateIssue, with.CSR
 	}
-	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Certificate(f.Context(), nc, r) })
+	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) {
+		return simnode.Certificate(f.Context(), nc, r)
+	})
 }
 
 // overFleet sends a request over a new connection. If that is dropped, it repeats the request, as an agent does: an

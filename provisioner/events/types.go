@@ -85,8 +85,8 @@ var Types = []Meaning{
 	{CertificateFailed, "A node got no service certificate. The first 20 of a node are reported, then one every " +
 		"half minute; left_out counts the rest.",
 		[]string{"node", "name", "code"}, []string{"cause", "policy", "source", "left_out"}},
-	{CertificateRevoked, "Service certificates of a node were revoked: by an operator, by the node, or with the node. " +
-		"Without name: all that the node had.",
+	{CertificateRevoked, "Service certificates of a node were revoked: by an operator, by the node, or with the " +
+		"node. Without name: all that the node had.",
 		[]string{"node"}, append([]string{"name"}, byOperator...)},
 	{CertificateApproved, "An operator has approved a request for a service certificate.",
 		[]string{"node", "name", "key_hash"}, byOperator},

@@ -66,8 +66,8 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 	if k := now.Services; k != nil {
 		for _, state := range services.States {
-			out.gauge("muster_service_certificates", "Service certificates of nodes, by state.", float64(k.States[state]),
-				label{"state", string(state)})
+			out.gauge("muster_service_certificates", "Service certificates of nodes, by state.",
+				float64(k.States[state]), label{"state", string(state)})
 		}
 		out.gauge("muster_service_certificates_stuck", "Service certificates that are stuck, as their nodes report.",
 			float64(k.Stuck))

@@ -41,7 +41,7 @@ func (cfg *Config) settings() (settings, error) {
 	}
 	for _, path := range append(s.Directories[:len(s.Directories):len(s.Directories)], s.Metrics) {
 		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/") {
-			return settings{}, fmt.Errorf("%s: path %q, want an absolute one without . and ..", cfg.Settings, path)
+			return settings{}, fmt.Errorf("%s: path %q, want a clean absolute one", cfg.Settings, path)
 		}
 	}
 	return s, nil

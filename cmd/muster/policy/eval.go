@@ -101,7 +101,7 @@ func (v *eval) run(ctx context.Context) error {
 	if d != nil && d.Configuration == nil {
 		d.Configuration = files.Configuration
 	}
-	if d != nil && d.Configuration == nil && in.Certificate == nil && err == nil && d.Verdict() != policies.VerdictDeny {
+	if err == nil && d.Configuration == nil && in.Certificate == nil && d.Verdict() != policies.VerdictDeny {
 		v.After("its configuration is the template's or the helper's: to see it, name the provisioner's with --config")
 	}
 	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)

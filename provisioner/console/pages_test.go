@@ -47,6 +47,9 @@ func pagesOf(f *testbed.Fleet) []string {
 		"/nodes/db1.example.net",
 		"/nodes/web1.example.net/do/revoke", "/approvals", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens",
 		"/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
+		"/certificates", "/certificates?match=web*.example.net&state=waiting&expires_before=7d&stuck=true",
+		"/certificates?state=%22%3E%3Cscript%3E&match=%22%3E", "/certificates/web1.example.net/https",
+		"/certificates/web1.example.net/https/do/revoke", "/certificates/web1.example.net/none",
 		"/events?node=not+a+name", "/login", "/nothing", "/nodes/nobody.example.net",
 	}
 }
@@ -57,7 +60,10 @@ func TestPagesAreHarmless(t *testing.T) {
 	f := served(t)
 	n := f.Node("web1.example.net")
 	n.Facts = testbed.Facts(t, map[string]string{"role": markup})
-	f.Apply(n, f.Enroll(n))
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	stuck := &wire.CertificateState{State: "saved", Stuck: true, Error: markup, Since: f.Clock.Now().UTC()}
+	f.AskService(n, e, "https", "", stuck)
 	waits(t, f, "db1.example.net")
 	f.Refused(f.Node("<script>alert(3)</script>"))
 	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)),
@@ -135,14 +141,16 @@ func TestRoles(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")
-	f.Apply(n, f.Enroll(n))
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	f.AskService(n, e, "https", "www.example.net", nil)
 	waits(t, f, "db1.example.net")
-	tid := string(f.Record("web1.example.net").Token)
+	tid, service := string(f.Record("web1.example.net").Token), "/certificates/web1.example.net/https"
 	v := stranger(t, f, nil)
 	key, _ := added(t, f, "vera", trust.RoleViewer, false)
 	v.see("/login")
 	v.post("/login", "token", tokenOf(t, f, "vera", key))
-	for _, path := range []string{"/nodes/web1.example.net", "/approvals", "/tokens/" + tid, "/policies"} {
+	for _, path := range []string{"/nodes/web1.example.net", "/approvals", "/tokens/" + tid, "/policies", service} {
 		page := main(v.see(path))
 		for _, hidden := range []string{"<button class=\"primary\"", "<button class=\"danger\"", "/do/", `type="checkbox"`} {
 			if strings.Contains(page, hidden) {
@@ -153,6 +161,7 @@ func TestRoles(t *testing.T) {
 	v.see("/approvals")
 	for _, path := range []string{
 		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload",
+		service + "/do/approve", service + "/do/reject", service + "/do/revoke",
 	} {
 		if a := v.post(path, "why", "because", "verdict", "approve", "each", "db1.example.net/00"); a.status != http.StatusForbidden {
 			t.Errorf("POST %s: %d", path, a.status)

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"muster/internal/daemon"
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/testproc"
 	"muster/internal/wire"
@@ -56,8 +57,12 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
 		n.Facts = testbed.Facts(t, map[string]any{"role": "web", "rack": fmt.Sprintf("r%d", i%4),
 			"private": testbed.Fact})
-		if e := f.Enroll(n); i != 4 { // web5 never confirms
+		e := f.Enroll(n)
+		if i != 4 { // web5 never confirms
 			f.Apply(n, e)
+		}
+		if i == 1 {
+			serve(f, n, e)
 		}
 	}
 	f.Revoke("web3.example.net")
@@ -73,6 +78,18 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 		f.Refused(n)
 	}
 	return f
+}
+
+// serve has a node ask for service certificates: one is issued, one waits, one is stuck with a hostile text.
+func serve(f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled) {
+	f.AskService(n, e, "https", "www."+n.Identity, nil)
+	f.AskService(n, e, "internal-endpoint", "haproxy.internal.example.net", nil)
+	f.AskService(n, e, "sql", "", &wire.CertificateState{
+		State: "failed",
+		Stuck: true,
+		Error: markup,
+		Since: f.Clock.Now().UTC(),
+	})
 }
 
 // wait has a node ask that then waits for approval.

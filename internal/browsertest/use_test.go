@@ -81,8 +81,19 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.do(chromedp.KeyEvent("racked today"))
 	b.press(kb.Enter)
 	b.eventually("done", `document.querySelector("[role=status].good")?.innerText?.includes("Approved")`)
+	b.visit("/certificates?waiting=true")
+	b.tabTo(`a[href="/certificates/web2.example.net/internal-endpoint"]`)
+	b.press(kb.Enter)
+	b.eventually("its page", `document.querySelector("h1")?.innerText?.startsWith("internal-endpoint")`)
+	b.tabTo(`a[href*="/do/approve?"]`)
+	b.press(kb.Enter)
+	b.eventually("asked first", `document.querySelector("h1")?.innerText === "Approve?"`)
+	b.tabTo("#why")
+	b.do(chromedp.KeyEvent("ticket 17"))
+	b.press(kb.Enter)
+	b.eventually("done", `document.querySelector("[role=status].good")?.innerText?.includes("Approved")`)
 	// Every control can be reached, and none traps the focus.
-	for _, path := range []string{"/", "/nodes", "/nodes/web2.example.net", "/tokens", "/policies", "/events"} {
+	for _, path := range []string{"/", "/nodes", "/nodes/web2.example.net", "/certificates", "/tokens", "/policies", "/events"} {
 		b.visit(path)
 		n := evaluate[int](b,
 			`(() => { window.left = new Set([...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")].filter(e => e.checkVisibility() && e.tabIndex >= 0)); return left.size })()`)

@@ -61,11 +61,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("tokens", err)
 	p.puppet, err = cfg.loadPuppet(opts, keys)
 	add("puppet", err)
-	var branch *ca.Authority
-	if p.puppet != nil {
-		branch = p.puppet.Authority.Authority
-	}
-	p.authority, err = loadAuthority(cfg, opts.Now, keys, branch)
+	p.authority, err = loadAuthority(cfg, opts.Now, keys, p.puppet.branch())
 	add("ca", err)
 	if p.authority != nil {
 		p.certificate = newOwnCertificate("broker", cfg.ownRequest(), p256, p.authority, opts)

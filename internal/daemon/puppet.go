@@ -39,6 +39,14 @@ func (c *Config) loadPuppet(opts Options, keys *keyfile.Ring) (*puppetFiles, err
 	return f, err
 }
 
+// branch is nil without Puppet.
+func (f *puppetFiles) branch() *ca.Authority {
+	if f == nil {
+		return nil
+	}
+	return f.Authority.Authority
+}
+
 // listens reports whether there is a gateway.
 func (f *puppetFiles) listens() bool { return f != nil && f.certificate != nil }
 

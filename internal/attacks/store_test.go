@@ -104,14 +104,29 @@ func removeAll(t testing.TB, block, what string) {
 	}
 }
 
-// filled makes an installation with content in each stream of records: two nodes, a limited token with two uses, a
-// revocation and a pause that ended. It runs.
+// filled makes an installation with content in each stream of records: two nodes with states of service
+// certificates, a limited token with two uses, a revocation and a pause that ended. It runs.
 func filled(t testing.TB, tg *target) (limited string) {
 	t.Helper()
 	tg.start()
 	tg.provision("web1.example.net")
-	tg.provision("web2.example.net")
+	n, e := tg.provision("web2.example.net")
 	tg.provision("bad.example.net")
+	fleet, err := n.DialFleet("nats://"+tg.broker, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fleet.Close()
+	for _, name := range []string{"https", "ldap", "smtp"} {
+		b, err := wire.Encode(&wire.CertificateRequest{ID: wire.NewID(), Identity: n.Identity, Name: name, Source: "file",
+			Verb: wire.CertificateReport, Report: &wire.CertificateState{State: "wanted", Since: time.Now()}})
+		if err == nil {
+			_, err = fleet.RequestWithContext(within(t), wire.SubjectCertificate, b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	limited = tg.token(func(c *jwt.Claims) {
 		c.JTI, c.IssuedAt = wire.NewID(), time.Now().Add(-time.Minute)
 		if err := c.SetLimits(jwt.Limits{Uses: 3}); err != nil {
@@ -141,7 +156,7 @@ func (tg *target) awaitMark(revocations uint64) {
 		_ = f.Close() // only read
 		return w != nil && w.Streams["MUSTER_NODES"].Messages >= 8+revocations &&
 			w.Streams["MUSTER_REVOCATIONS"].Messages >= revocations && w.Streams["MUSTER_CLAIMS"].Messages > 1 &&
-			w.Streams["MUSTER_ENTRIES"].Messages > 3
+			w.Streams["MUSTER_ENTRIES"].Messages > 3 && w.Streams["MUSTER_CERTIFICATES"].Messages > 2
 	})
 }
 

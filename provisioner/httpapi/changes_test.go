@@ -21,6 +21,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
+	"muster/provisioner/services"
 )
 
 // changer is an operator that changes the installation at one provisioner and reads it at another.
@@ -43,6 +44,7 @@ func (c *changer) change(pattern, value string, in map[string]any, shown func() 
 	method, path, _ := strings.Cut(pattern, " ")
 	if before, after, ok := strings.Cut(path, "{"); ok {
 		_, after, _ = strings.Cut(after, "}")
+		after = strings.TrimPrefix(after, "/{name}")
 		path = before + value + after
 	}
 	if pattern == "POST /v1/backup" {
@@ -145,6 +147,26 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/allow/remove", "", map[string]any{"pattern": "db*.example.net"}, allowed(0))
 	racks := map[string]any{"source": "racks", "entries": []map[string]any{{"pattern": "db2.example.net"}}}
 	c.change("POST /v1/allow/import", "", racks, allowed(1))
+
+	// Service certificates.
+	m := f.Node("web4.example.net")
+	c.waits(func() { f.Refused(m) })
+	c.change("POST /v1/nodes/{identity}/approve", "web4.example.net", nil, nil)
+	enrolled := f.Enroll(m)
+	f.Apply(m, enrolled)
+	const service = "web4.example.net/https"
+	served := func(want services.State) func() bool {
+		return sees(c, "/v1/certificates/"+service, func(r fleet.CertificateReport) bool { return r.State == want })
+	}
+	f.AskService(m, enrolled, "https", "www.example.net", nil)
+	f.Eventually("it waits", served(services.StateWaiting))
+	c.change("POST /v1/certificates/{identity}/{name}/reject", service, nil, sees(c, "/v1/certificates/"+service,
+		func(r fleet.CertificateReport) bool { return r.Entry.Waiting.Answer != nil }))
+	c.change("POST /v1/certificates/{identity}/{name}/approve", service, nil, sees(c, "/v1/certificates/"+service,
+		func(r fleet.CertificateReport) bool { return r.Entry.Waiting.Answer.Verdict == orders.VerdictApprove }))
+	f.AskService(m, enrolled, "https", "https.web4.example.net", nil)
+	f.Eventually("it is current", served(services.StateCurrent))
+	c.change("POST /v1/certificates/{identity}/{name}/revoke", service, nil, served(services.StateRevoked))
 
 	// Nodes.
 	state := func(want provisioner.State) func() bool {

@@ -40,6 +40,9 @@ type services struct {
 
 func (cfg *Config) services() certificates.Config {
 	beside := filepath.Dir(cfg.ConfFile)
+	if absolute, err := filepath.Abs(beside); err == nil {
+		beside = absolute
+	}
 	return certificates.Config{
 		Specifications: filepath.Join(beside, "certificates.d"),
 		Actions:        filepath.Join(beside, "actions.d"),

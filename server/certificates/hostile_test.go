@@ -225,7 +225,7 @@ func TestHostileSpecifications(t *testing.T) {
 			spec:    simple("DIR/etc/tls/web.pem", ""),
 			pushed:  true,
 			prepare: func(_ *testing.T, n *node) { n.write("etc/certificates.yaml", "directories: [/]\n") },
-			want:    "want an absolute one",
+			want:    "want a clean absolute one",
 		},
 	}
 	for name, c := range cases {

@@ -5,7 +5,7 @@ set -eu
 here=$(realpath "$(dirname "$0")")
 cd "$here/../.."
 
-port=${PORT:-18443} time=${TIME:-3m} life=${LIFE:-1m} renew=${RENEW:-30s} fewest=${CERTIFICATES:-6} pause=${PAUSE:-5ms}
+port=${PORT:-18443} time=${TIME:-3m} life=${LIFE:-1m} renew=${RENEW:-30s} fewest=${CERTIFICATES:-6} interval=${INTERVAL:-10ms}
 for p in haproxy nginx; do
   command -v "$p" > /dev/null || { echo "install $p: apt-get install haproxy nginx-light" >&2; exit 1; }
 done
@@ -105,7 +105,7 @@ await sh -c "\"$muster\" certificate show web2.example.net stolen | grep -q 'may
 rm web2.example.net/certificates.d/stolen.yaml
 
 step "Certificates of $life are renewed under load for $time"
-"$load" -time "$time" -pause "$pause" -ca web1.example.net/tls/ca.pem -client "$client" -certificates "$fewest" \
+"$load" -time "$time" -interval "$interval" -ca web1.example.net/tls/ca.pem -client "$client" -certificates "$fewest" \
   "127.0.0.1:$port=www.example.net" "127.0.0.2:$port=www.example.net" \
   "127.0.0.1:$((port + 1))=web1.internal.example.net" "127.0.0.2:$((port + 1))=web2.internal.example.net"
 "$muster" certificate list

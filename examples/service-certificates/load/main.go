@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -19,11 +20,11 @@ import (
 )
 
 var (
-	span   = flag.Duration("time", 2*time.Minute, "how long")
-	pause  = flag.Duration("pause", 5*time.Millisecond, "wait between two requests to a server")
-	ca     = flag.String("ca", "/etc/muster/tls/ca.pem", "file with the roots")
-	client = flag.String("client", "/etc/muster/tls/client.pem", "file with the client's certificates and key")
-	fewest = flag.Int("certificates", 1, "how many certificates each server and the client must have had")
+	span     = flag.Duration("time", 2*time.Minute, "how long")
+	interval = flag.Duration("interval", 10*time.Millisecond, "between two requests to a server")
+	ca       = flag.String("ca", "/etc/muster/tls/ca.pem", "file with the roots")
+	client   = flag.String("client", "/etc/muster/tls/client.pem", "file with the client's certificates and key")
+	fewest   = flag.Int("certificates", 1, "how many certificates each server and the client must have had")
 )
 
 // A count is of one server, or of the client.
@@ -35,6 +36,13 @@ type count struct {
 
 func main() {
 	flag.Parse()
+	if err := run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(w io.Writer) error {
 	own := count{name: "client", serials: map[string]bool{}}
 	var mu sync.Mutex // guards own
 	// The certificate is read for each connection; it is one file, so key and certificate always fit.
@@ -54,8 +62,7 @@ func main() {
 	}
 	roots := x509.NewCertPool()
 	if pem, err := os.ReadFile(*ca); err != nil || !roots.AppendCertsFromPEM(pem) {
-		fmt.Fprintln(os.Stderr, "no roots in", *ca, err)
-		os.Exit(2)
+		return fmt.Errorf("no roots in %s: %w", *ca, err)
 	}
 	counts := make([]count, flag.NArg())
 	var all sync.WaitGroup
@@ -69,23 +76,26 @@ func main() {
 				DisableKeepAlives: true,
 				TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: name, GetClientCertificate: certificate},
 			}}
-			for ; time.Now().Before(end); time.Sleep(*pause) {
-				c.request(h, "https://"+address+"/")
+			again := time.NewTicker(*interval)
+			defer again.Stop()
+			for at := time.Now(); at.Before(end); at = <-again.C {
+				c.request(w, h, "https://"+address+"/")
 			}
 		})
 	}
 	all.Wait()
 	ok := true
 	for _, c := range slices.Concat(counts, []count{own}) {
-		fmt.Printf("%s: %d requests, %d failed, %d certificates\n", c.name, c.requests, c.failed, len(c.serials))
+		_, _ = fmt.Fprintf(w, "%s: %d requests, %d failed, %d certificates\n", c.name, c.requests, c.failed, len(c.serials))
 		ok = ok && c.requests > 0 && c.failed == 0 && len(c.serials) >= *fewest
 	}
 	if !ok {
-		os.Exit(1)
+		return fmt.Errorf("want no failure, and %d certificates of each", *fewest)
 	}
+	return nil
 }
 
-func (c *count) request(h *http.Client, url string) {
+func (c *count) request(w io.Writer, h *http.Client, url string) {
 	c.requests++
 	r, err := h.Get(url)
 	if err == nil {
@@ -96,6 +106,6 @@ func (c *count) request(h *http.Client, url string) {
 	}
 	if err != nil {
 		c.failed++
-		fmt.Printf("%s %s: %v\n", time.Now().Format(time.StampMilli), c.name, err)
+		_, _ = fmt.Fprintf(w, "%s %s: %v\n", time.Now().Format(time.StampMilli), c.name, err)
 	}
 }

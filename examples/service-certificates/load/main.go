@@ -86,7 +86,8 @@ func run(w io.Writer) error {
 	all.Wait()
 	ok := true
 	for _, c := range slices.Concat(counts, []count{own}) {
-		_, _ = fmt.Fprintf(w, "%s: %d requests, %d failed, %d certificates\n", c.name, c.requests, c.failed, len(c.serials))
+		_, _ = fmt.Fprintf(w, "%s: %d requests, %d failed, %d certificates\n", c.name, c.requests, c.failed,
+			len(c.serials))
 		ok = ok && c.requests > 0 && c.failed == 0 && len(c.serials) >= *fewest
 	}
 	if !ok {

@@ -38,7 +38,7 @@ func main() {
 	flag.Parse()
 	if err := run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 

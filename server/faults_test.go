@@ -55,18 +55,15 @@ func TestAConnectedAgentReportsWhatKeepsItFromRenewing(t *testing.T) {
 				writeFile(t, b.cfg.ConfFile, "# muster settings, complete only with the line that ends them\nbro")
 			},
 			func(t *testing.T, b *broken) {
-				remove(t, b.cfg.ConfFile)
 				writeFile(t, b.cfg.ConfFile, "brokers = "+b.f.url()+"\n")
 			},
 			[]string{"files: ", "server.conf"},
 		},
 		"server.conf contradicts itself": {
 			func(t *testing.T, b *broken) {
-				remove(t, b.cfg.ConfFile)
 				writeFile(t, b.cfg.ConfFile, "provision = true\nplugin.choria.server.provision = false\n")
 			},
 			func(t *testing.T, b *broken) {
-				remove(t, b.cfg.ConfFile)
 				writeFile(t, b.cfg.ConfFile, "brokers = "+b.f.url()+"\n")
 			},
 			[]string{"files: ", "provision = true and provision = false"},

@@ -2,9 +2,9 @@ package console
 
 import (
 	"context"
-	"net/http"
+	"maps"
 	"net/url"
-	"slices"
+	"strings"
 
 	"muster/internal/wire"
 	"muster/provisioner/fleet"
@@ -20,9 +20,13 @@ type certificatesPage struct {
 	Withins []choice
 	Sorts   []choice
 	Page    *services.Page
-	First   string // link, empty on the first page
-	Next    string // link
-	Problem string // of the request
+}
+
+// Link leads to the page with a cursor; "": the first one.
+func (p *certificatesPage) Link(cursor string) string {
+	v := maps.Clone(p.Values)
+	v.Set("cursor", cursor)
+	return "/certificates?" + v.Encode()
 }
 
 // endsWithin are choices of expires_before.
@@ -30,45 +34,14 @@ var endsWithin = []choice{
 	{"", "any time"}, {"0s", "has expired"}, {"1d", "within a day"}, {"7d", "within 7 days"}, {"30d", "within 30 days"},
 }
 
-// Filtered reports whether a filter is set.
-func (p *certificatesPage) Filtered() bool {
-	return p.Get("match")+p.Get("name")+p.Get("state")+p.Get("expires_before")+p.Get("stuck") != ""
-}
-
-func (p *certificatesPage) link(cursor string) string {
-	p.Del("cursor")
-	if cursor != "" {
-		p.Set("cursor", cursor)
-	}
-	return "/certificates?" + p.Encode()
-}
-
 func (c certificatePages) certificates(v *visit) error {
-	p := &certificatesPage{
-		Values:  v.r.URL.Query(),
-		States:  services.States,
-		Withins: endsWithin,
-		Sorts:   sorts,
-	}
-	paged := p.Get("cursor") != ""
+	p := &certificatesPage{Values: v.r.URL.Query(), States: services.States, Withins: endsWithin, Sorts: sorts}
 	q, err := services.ParseQuery(p.Values, c.cfg.Now())
-	if err == nil {
-		p.Page, err = c.cfg.Certificates.Index().Page(q)
-	}
 	if err != nil {
-		p.Problem = err.Error()
-		status, _, _ := c.problem(err)
-		if status == http.StatusInternalServerError { // the remaining errors are of the filter
-			status = http.StatusBadRequest
-		}
-		c.show(v.w, v.r, v.login, status, "certificates", "Certificates", p)
-		return nil
+		return badRequest(err)
 	}
-	if paged {
-		p.First = p.link("")
-	}
-	if p.Page.Next != "" {
-		p.Next = p.link(p.Page.Next)
+	if p.Page, err = c.cfg.Certificates.Index().Page(q); err != nil {
+		return err
 	}
 	return c.page(v, "certificates", "Certificates", p)
 }
@@ -125,17 +98,11 @@ func (c certificatePages) certificate(v *visit) error {
 	}
 	for _, f := range p.Findings {
 		for _, a := range f.Do {
-			if said := adviceOf(a); a.Verb == "" && !slices.Contains(p.Do, said) {
-				p.Do = append(p.Do, said) // buttons stand for the rest
+			if button := named(certificateActions, strings.TrimPrefix(a.Verb, "certificate ")); button != nil {
+				p.Actions = append(p.Actions, button)
+			} else {
+				p.Do = append(p.Do, adviceOf(a))
 			}
-		}
-	}
-	for _, a := range certificateActions {
-		verb := "certificate " + a.Name
-		if slices.ContainsFunc(p.Findings, func(f fleet.Finding) bool {
-			return slices.ContainsFunc(f.Do, func(a fleet.Action) bool { return a.Verb == verb })
-		}) {
-			p.Actions = append(p.Actions, a)
 		}
 	}
 	return c.page(v, "certificate", p.Name+" of "+string(id), p)

@@ -11,9 +11,6 @@ import (
 	"muster/provisioner/services"
 )
 
-// maxServices bounds the service certificates that the explanation of a node has.
-const maxServices = 5
-
 // A CertificateReport is a service certificate with what an operator can do about it.
 type CertificateReport struct {
 	services.Listed
@@ -36,28 +33,18 @@ func (x *Inspector) Certificate(id wire.Identity, name string) (*CertificateRepo
 	return &CertificateReport{Listed: listed, Entry: entry, Findings: e.Findings}, nil
 }
 
-// certificates explains the service certificates of a node that need a person, at most maxServices of them.
+// certificates explains the service certificates of a node that need a person.
 func (e *explainer) certificates(x *Inspector) {
-	if err := x.services.Fresh(); err != nil {
+	all, err := x.services.Page(services.Query{Filter: services.Filter{Node: wire.Pattern(e.Identity)}})
+	if err != nil {
 		e.add("certificates_unknown", "Its service certificates are not known now: %s.", err)
 		return
 	}
-	bad := []services.State{services.StateWaiting, services.StateRefused, services.StateExpired}
-	found := 0
-	for l := range x.services.List(services.Filter{Node: wire.Pattern(e.Identity)}) {
-		if !l.Stuck && !slices.Contains(bad, l.State) {
-			continue
-		}
-		if found++; found > maxServices {
-			continue
-		}
-		if listed, entry, ok := x.services.Get(l.Node, l.Name); ok {
-			e.certificate(&listed, entry)
-		}
-	}
-	if found > maxServices {
-		e.add("certificates", "%d more service certificates need a person.", found-maxServices).Do = []Action{
-			{Text: fmt.Sprintf("`muster certificate list --match %s` lists them all", e.Identity)},
+	need := []services.State{services.StateWaiting, services.StateRefused, services.StateExpired}
+	for _, l := range all.Certificates {
+		if l.Stuck || slices.Contains(need, l.State) {
+			_, entry, _ := x.services.Get(l.Node, l.Name)
+			e.certificate(&l, entry)
 		}
 	}
 }
@@ -86,8 +73,12 @@ func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 			e.add("certificate_waiting", "%s waits for an approval%s.", asks, because(w.Cause)).Do =
 				[]Action{approve, named("reject", "refuse these names")}
 		default:
+			remedy := wire.MeaningOf(w.Code).Remedy
+			if w.Code == wire.CodeDenied {
+				remedy = "correct the specification on the machine, or data.muster.certificate of the policy"
+			}
 			e.add("certificate_refused", "%s was refused, last at %s: %s.", asks, stamp(w.Asked),
-				withCause(w.Code, w.Cause)).Do = certificateRemedies(w)
+				withCause(w.Code, w.Cause)).Do = []Action{{Text: remedy}}
 		}
 	}
 	if s := c.State; s != nil && (s.Stuck || s.Error != "") {
@@ -112,15 +103,4 @@ func (e *explainer) certificate(l *services.Listed, c *services.Certificate) {
 		e.add("certificate_current", "Service certificate %s is %s, until %s.", l.Name, l.Serial, stamp(l.Expires)).Do =
 			[]Action{named("revoke", "end it, if its key is lost or no service needs it")}
 	}
-}
-
-// certificateRemedies are the actions after a refused request for a service certificate.
-func certificateRemedies(w *services.Waiting) []Action {
-	switch w.Code {
-	case wire.CodeDenied, wire.CodeNameTaken:
-		return []Action{{Text: "correct the specification on the machine, or data.muster.certificate of the policy"}}
-	case wire.CodeIdentityReserved:
-		return []Action{{Text: "correct the specification on the machine: no node may have this name"}}
-	}
-	return []Action{{Text: wire.MeaningOf(w.Code).Remedy}}
 }

@@ -17,14 +17,7 @@ import (
 
 const listHelp = `Lists service certificates, also those that nodes asked for and did not get. All
 filters that are given must match. NOTE says why the last request was not granted, or
-what the node reports. States:
-
-  waiting    for an approval; see 'muster certificate approve'
-  refused    the last request was refused, whatever the node has
-  revoked    all its certificates are revoked
-  expired    the node did not renew it
-  current    it is good
-  none       the node has a specification, and has not asked yet
+what the node reports. docs/service-certificates.md explains the states.
 
   muster certificate list --expiring 7d --stuck
   muster certificate list haproxy --match 'web*.example.net'
@@ -32,30 +25,22 @@ what the node reports. States:
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := url.Values{}
-	var name, match, expiring, sort, cursor string
-	var states []string
-	var stuck, waiting bool
 	var limit int
 	c := parent.Command("list", "List service certificates.").HelpLong(listHelp)
-	c.Arg("name", "Only service certificates with this name.").StringVar(&name)
-	cli.Flag(c, "match").HintAction(verb.NodeNames).StringVar(&match)
-	cli.Flag(c, "state").HintOptions("waiting", "refused", "revoked", "expired", "current", "none").StringsVar(&states)
-	cli.Flag(c, "expiring").StringVar(&expiring)
-	cli.Flag(c, "stuck").BoolVar(&stuck)
-	cli.Flag(c, "waiting").BoolVar(&waiting)
-	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default("name").StringVar(&sort)
+	set := func(parameter string) func(string) (string, error) {
+		return func(s string) (string, error) { v.Add(parameter, s); return s, nil }
+	}
+	cli.Arg(c.Arg("name", "Only service certificates with this name."), new(string), set("name"))
+	cli.Parse(cli.Flag(c, "match").HintAction(verb.NodeNames), new(string), set("match"))
+	cli.ParseEach(cli.Flag(c, "state").HintOptions("waiting", "refused", "revoked", "expired", "current", "none"),
+		new([]string), set("state"))
+	cli.Parse(cli.Flag(c, "expiring"), new(string), set("expires_before"))
+	stuck, waiting := cli.Flag(c, "stuck").Bool(), cli.Flag(c, "waiting").Bool()
+	cli.Parse(cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default("name"), new(string), set("sort"))
 	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
-	cli.Flag(c, "cursor").StringVar(&cursor)
+	cli.Parse(cli.Flag(c, "cursor"), new(string), set("cursor"))
 	all.Check(c, func() error {
-		v = url.Values{"state": states}
-		for parameter, text := range map[string]string{
-			"name": name, "match": match, "expires_before": expiring, "sort": sort, "cursor": cursor,
-		} {
-			if text != "" {
-				v.Set(parameter, text)
-			}
-		}
-		for parameter, is := range map[string]bool{"stuck": stuck, "waiting": waiting} {
+		for parameter, is := range map[string]bool{"stuck": *stuck, "waiting": *waiting} {
 			if is {
 				v.Set(parameter, "true")
 			}
@@ -70,8 +55,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		if p.Next != "" {
 			more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Certificates))
 		}
-		o.After("%s: %s; stuck %d%s", verb.Counted(p.Total, "service certificate", "service certificates"),
-			verb.Tallied(p.States), p.Stuck, more)
+		o.After("%s: %s; stuck %d%s", counted(p.Total), verb.Tallied(p.States), p.Stuck, more)
 		return &verb.Rows[services.Listed]{
 			Rows:    p.Certificates,
 			Empty:   "no service certificates match",
@@ -89,7 +73,6 @@ var columns = []cli.Column[services.Listed]{
 	{Title: "EXPIRES", Value: func(l services.Listed) any { return l.Expires }},
 	{Title: "NOTE", Value: func(l services.Listed) any { return strings.ReplaceAll(l.Note, "\n", "; ") }},
 	{Title: "NODE SAYS", Wide: true, Value: func(l services.Listed) any { return l.OwnWord }},
-	{Title: "CODE", Wide: true, Value: func(l services.Listed) any { return l.Code }},
 	{Title: "SOURCE", Wide: true, Value: func(l services.Listed) any { return l.Source }},
 	{Title: "PROFILE", Wide: true, Value: func(l services.Listed) any { return l.Profile }},
 	{Title: "NETWORK", Wide: true, Value: func(l services.Listed) any { return l.Network }},
@@ -102,3 +85,5 @@ func stateOf(l *services.Listed) string {
 	}
 	return string(l.State)
 }
+
+func counted(n int) string { return verb.Counted(n, "service certificate", "service certificates") }

@@ -19,7 +19,6 @@ import (
 const approveHelp = `Lets a node have the names that it asked for. The node gets the certificate at its
 next request, within a day. Renewals with the same names need no other approval.
 
-  muster certificate show web1.example.net haproxy
   muster certificate approve web1.example.net haproxy --why 'ticket 17'
   muster certificate approve 'web*.example.net' haproxy --dry-run`
 
@@ -29,8 +28,7 @@ const rejectHelp = `Refuses the names that a node asked for. The node may ask fo
   muster certificate reject 'lab*.example.net' vpn --yes`
 
 const revokeHelp = `Puts all certificates of a service certificate on the CRL. The node may ask for
-another one with a new key: 'muster-server certificate rekey NAME' does that. 'muster
-node revoke' revokes the node with all that it has.
+another one with a new key: 'muster-server certificate rekey NAME' does that.
 
   muster certificate revoke web1.example.net haproxy --why 'key on a backup'
   muster certificate revoke 'web*.example.net' haproxy --why 'replaced' --yes`
@@ -38,9 +36,7 @@ node revoke' revokes the node with all that it has.
 const orderHelp = `
 
 NODE is a name, or a pattern: then the verb shows what matches and asks first; --yes
-answers, --dry-run only shows. A request that changed meanwhile is left alone.
-
-Exits with 0 if all is done, 1 if not, 2 if the command line is wrong.`
+answers, --dry-run only shows. A request that changed meanwhile is left alone.`
 
 // order is "muster certificate approve", "reject" or "revoke".
 type order struct {
@@ -49,12 +45,6 @@ type order struct {
 	node        wire.Pattern
 	name        string
 	dryRun, yes bool
-}
-
-// A result is the outcome of an order.
-type result struct {
-	Verb         string            `json:"verb"`
-	Certificates []services.Listed `json:"certificates"` // done, or chosen by --dry-run; as they were before
 }
 
 func addOrders(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -84,63 +74,54 @@ func addOrder(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	all[c.FullCommand()] = v.run
 }
 
-// fits reports whether a pattern chooses a service certificate.
-func (v *order) fits(l *services.Listed) bool {
-	if v.verb == "revoke" {
-		return l.Serial != "" && l.State != services.StateRevoked
+// choose gets those that a pattern means, or the one that is named.
+func (v *order) choose(ctx context.Context, several bool) (*services.Page, error) {
+	q := url.Values{"match": {string(v.node)}, "name": {v.name}}
+	if several && v.verb != "revoke" {
+		q.Set("waiting", "true")
+	} else if several {
+		q["state"] = []string{"current", "waiting", "refused"}
 	}
-	return l.State == services.StateWaiting
+	page, err := list(ctx, &v.Operator, q, 0)
+	if err == nil && page.Total == 0 {
+		err = fmt.Errorf("%s of %s: %w", v.name, v.node, services.ErrNone)
+	}
+	return page, err
 }
 
 func (v *order) run(ctx context.Context) error {
 	several := strings.ContainsAny(string(v.node), "*?")
-	page, err := list(ctx, &v.Operator, url.Values{"match": {string(v.node)}, "name": {v.name}}, 0)
+	page, err := v.choose(ctx, several)
 	if err != nil {
 		return err
 	}
-	r := &result{Verb: v.verb, Certificates: []services.Listed{}}
-	var chosen []services.Listed
-	for _, l := range page.Certificates {
-		if !several || v.fits(&l) {
-			chosen = append(chosen, l)
-		}
-	}
-	if len(chosen) == 0 && !several {
-		return fmt.Errorf("%s of %s: %w", v.name, v.node, services.ErrNone)
-	}
-	if v.dryRun || len(chosen) == 0 {
-		r.Certificates = append(r.Certificates, chosen...)
-		return verb.Show(&v.Output, r, func(*result) fmt.Stringer {
+	chosen := page.Certificates
+	table := cli.NewListTable(&v.Output.Output, chosen, columns)
+	if v.dryRun {
+		return verb.Show(&v.Output, page, func(*services.Page) fmt.Stringer {
 			v.After("would %s %s", v.verb, counted(len(chosen)))
-			return cli.NewListTable(&v.Output.Output, chosen, columns)
+			return table
 		})
 	}
 	if several && !v.yes {
-		err := verb.Agree(ctx, "certificate "+v.verb, counted(len(chosen)),
-			cli.NewListTable(&v.Output.Output, chosen, columns))
-		if err != nil {
+		if err := verb.Agree(ctx, "certificate "+v.verb, counted(len(chosen)), table); err != nil {
 			return err
 		}
 	}
 	var errs []error
+	page.Certificates = []services.Listed{}
 	for _, l := range chosen {
-		q := httpapi.CertificateOrder{Request: l.Request, Why: v.Why}
-		if v.verb == "revoke" {
-			q.Request = ""
+		q := httpapi.CertificateOrder{Why: v.Why}
+		if v.verb != "revoke" {
+			q.Request = l.Request
 		}
 		if err := verb.Send(ctx, &v.Operator, pathOf(l.Node, l.Name, "/"+v.verb), q); err != nil {
 			errs = append(errs, fmt.Errorf("%s of %s: %w", l.Name, l.Node, err))
 			continue
 		}
-		r.Certificates = append(r.Certificates, l)
+		page.Certificates = append(page.Certificates, l)
+		v.Say("%s of %s, %s, %s", l.Name, l.Node, strings.Join(l.Names, ", "), v.done)
 	}
-	show := verb.Show(&v.Output, r, func(*result) fmt.Stringer {
-		for _, l := range r.Certificates {
-			v.Say("%s of %s, %s, %s", l.Name, l.Node, strings.Join(l.Names, ", "), v.done)
-		}
-		return nil
-	})
-	return errors.Join(append(errs, verb.Unprinted("it is done", show))...)
+	err = verb.ShowDone(&v.Output, page, func(*services.Page) fmt.Stringer { return nil })
+	return errors.Join(append(errs, err)...)
 }
-
-func counted(n int) string { return verb.Counted(n, "service certificate", "service certificates") }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"muster/cmd/muster/internal/verb"
@@ -28,18 +27,8 @@ func showExplanation(o *verb.Operator, e *fleet.Explanation) fmt.Stringer {
 		state += ", and " + verb.Counted(e.Waiting, "key waits for the name", "keys wait for the name")
 	}
 	line("%s is %s.", e.Identity, state)
-	var do []string
 	for _, f := range e.Findings {
 		line("  %s", f.Text)
-		for _, a := range f.Do {
-			text := o.Pasteable(a.Text)
-			if command := a.Command(); command != "" {
-				text = command + o.Chosen() + ": " + text
-			}
-			if !slices.Contains(do, text) {
-				do = append(do, text)
-			}
-		}
 	}
 	if len(e.Refusals) > 0 {
 		line("Refused:")
@@ -48,6 +37,7 @@ func showExplanation(o *verb.Operator, e *fleet.Explanation) fmt.Stringer {
 		m := &e.Refusals[i]
 		line("  %s  %s", verb.Instant(m.At), momentText(m))
 	}
+	do := o.Advice(e.Findings)
 	if len(do) > 0 {
 		line("What can be done:")
 	}

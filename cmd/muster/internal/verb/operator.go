@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -18,6 +19,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/setup"
 	"muster/jwt"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
@@ -132,6 +134,22 @@ func (o *Operator) CheckChange() error {
 		err = errors.Join(err, errors.New("--why: missing: a change over HTTPS needs a reason, which history keeps"))
 	}
 	return err
+}
+
+// Advice returns what can be done about findings, each once. Commands can be pasted.
+func (o *Operator) Advice(findings []fleet.Finding) (do []string) {
+	for _, f := range findings {
+		for _, a := range f.Do {
+			text := o.Pasteable(a.Text)
+			if command := a.Command(); command != "" {
+				text = command + o.Chosen() + ": " + text
+			}
+			if !slices.Contains(do, text) {
+				do = append(do, text)
+			}
+		}
+	}
+	return do
 }
 
 // named puts the source of the value before err: the flag, or the environment variable.

@@ -162,15 +162,20 @@ func (f *fleet) checkConfigured(n *node) error {
 	if key, ok := n.Key.(ed25519.PrivateKey); ok {
 		return f.checkServerJWT(a.Data.ServerJWT, n.Identity, fmt.Sprintf("%x", key.Public()))
 	}
-	chain, err := trust.ParseCertificates(a.Data.Certificate)
+	if f.root != nil {
+		authorities = []*x509.Certificate{f.root}
+	}
+	return n.verify(a.Data.Certificate, authorities, n.Identity, x509.ExtKeyUsageClientAuth)
+}
+
+// verify checks a chain in PEM that the node got for its key.
+func (n *node) verify(text string, authorities []*x509.Certificate, name string, usage x509.ExtKeyUsage) error {
+	chain, err := trust.ParseCertificates(text)
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
 	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
 		return errors.New("certificate is for another key")
-	}
-	if f.root != nil {
-		authorities = []*x509.Certificate{f.root}
 	}
 	roots, issuing := x509.NewCertPool(), x509.NewCertPool()
 	for _, c := range authorities {
@@ -180,10 +185,10 @@ func (f *fleet) checkConfigured(n *node) error {
 		issuing.AddCert(c)
 	}
 	_, err = chain[0].Verify(x509.VerifyOptions{
-		DNSName:       n.Identity,
+		DNSName:       name,
 		Roots:         roots,
 		Intermediates: issuing,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
 	return err
 }

@@ -163,17 +163,23 @@ func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 // and the Go runtime returns memory slowly.
 const settling = 30 * time.Second
 
-// idle provisions nodes, connects them to the fleet, and measures the serving processes. end disconnects the nodes.
-func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
+// provision provisions muster's agents.
+func (s *serving) provision(ctx context.Context, cfg *Config, nodes int) (*wave, error) {
 	alone := *cfg
-	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = cfg.Idle, 0, Connection{Shared: true}, 0
+	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = nodes, 0, Connection{Shared: true}, 0
 	alone.Choria = 0
 	w, err := s.wave(ctx, &alone, WaveApplied)
+	if err == nil && w.count.provisioned < nodes {
+		err = fmt.Errorf("provision nodes: %d of %d, %v", w.count.provisioned, nodes, w.count.why)
+	}
+	return w, err
+}
+
+// idle provisions nodes, connects them to the fleet, and measures the serving processes. end disconnects the nodes.
+func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
+	w, err := s.provision(ctx, cfg, cfg.Idle)
 	if err != nil {
 		return nil, err
-	}
-	if w.count.provisioned < cfg.Idle {
-		return nil, fmt.Errorf("provision idle nodes: %d of %d, %v", w.count.provisioned, cfg.Idle, w.count.why)
 	}
 	var mu sync.Mutex
 	var conns []*nats.Conn

@@ -36,22 +36,18 @@ func (l *fleetLink) ask(subject string, payload []byte) ([]byte, error) {
 func (s *serving) services(ctx context.Context, cfg *Config, result *Result) error {
 	ctx, cancel := s.whileServed(ctx)
 	defer cancel()
-	few := *cfg
-	few.Nodes, few.Services = min(cfg.Nodes, serviceNodes), false
-	owners, err := s.wave(ctx, &few, WaveApplied)
+	owners, err := s.provision(ctx, cfg, min(cfg.Nodes, serviceNodes))
 	if err != nil {
 		return err
 	}
-	if owners.count.provisioned < few.Nodes {
-		return fmt.Errorf("provision nodes: %d of %d, %v", owners.count.provisioned, few.Nodes, owners.count.why)
-	}
-	links := make([]link, few.Nodes)
+	nodes := len(owners.nodes)
+	links := make([]link, nodes)
 	defer func() {
 		for _, l := range links {
 			hangUp(l)
 		}
 	}()
-	if err := each(ctx, few.Nodes, 2*runtime.GOMAXPROCS(0), func(i int) (err error) {
+	if err := each(ctx, nodes, 2*runtime.GOMAXPROCS(0), func(i int) (err error) {
 		links[i], err = owners.dialFleet(owners.nodes[i])
 		return err
 	}); err != nil {
@@ -65,8 +61,8 @@ func (s *serving) services(ctx context.Context, cfg *Config, result *Result) err
 	}}
 	w.act = w.requestService
 	if err := each(ctx, cfg.Nodes, runtime.GOMAXPROCS(0), func(i int) (err error) {
-		owner := i % few.Nodes
-		w.nodes[i], err = newService(owners.nodes[owner], links[owner], "s"+strconv.Itoa(i/few.Nodes))
+		owner := i % nodes
+		w.nodes[i], err = newService(owners.nodes[owner], links[owner], "s"+strconv.Itoa(i/nodes))
 		return err
 	}); err != nil {
 		return err
@@ -75,7 +71,7 @@ func (s *serving) services(ctx context.Context, cfg *Config, result *Result) err
 		return errors.Join(context.Cause(ctx), err)
 	}
 	result.add(WaveEnroll, w)
-	result.ServiceNodes = few.Nodes
+	result.ServiceNodes = nodes
 	return nil
 }
 
@@ -141,18 +137,6 @@ func (f *fleet) checkService(n *node) error {
 	if err != nil {
 		return err
 	}
-	chain, err := trust.ParseCertificates(reply.Certificate.Certificate)
-	if err != nil {
-		return err
-	}
-	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
-		return errors.New("certificate is for another key")
-	}
-	roots, issuing := x509.NewCertPool(), x509.NewCertPool()
-	roots.AddCert(f.root)
-	for _, c := range chain[1:] {
-		issuing.AddCert(c)
-	}
-	_, err = chain[0].Verify(x509.VerifyOptions{DNSName: n.serviceName(), Roots: roots, Intermediates: issuing})
-	return err
+	text, roots := reply.Certificate.Certificate, []*x509.Certificate{f.root}
+	return n.verify(text, roots, n.serviceName(), x509.ExtKeyUsageServerAuth)
 }

@@ -211,7 +211,7 @@ func (m *Manager) Connected(identity string, ask Asker) {
 	defer m.mu.Unlock()
 	m.identity, m.ask = identity, ask
 	for _, u := range m.units {
-		u.due = u.due || u.status.Next.IsZero()
+		u.due = true
 	}
 	m.poke()
 }
@@ -298,6 +298,7 @@ func (m *Manager) work(ctx context.Context, name string, u *unit) {
 	m.mu.Lock()
 	w := u.want
 	m.mu.Unlock()
+	began := m.cfg.Now()
 	err := m.steps(ctx, u.state, w)
 	if ctx.Err() != nil {
 		return // the next process goes on
@@ -305,7 +306,7 @@ func (m *Manager) work(ctx context.Context, name string, u *unit) {
 	gone := w.gone && err == nil
 	var next time.Time
 	if !gone {
-		next = m.settle(ctx, u.state, err)
+		next = m.settle(ctx, u.state, err, began)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

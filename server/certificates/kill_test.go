@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"muster/server/certificates"
 )
@@ -92,12 +91,20 @@ func dies(t *testing.T, prepare func(*node, *testing.T), at int) []string {
 		m.stop()
 	} else {
 		t.Cleanup(func() { close(k.end) })
+		await(t, func() bool {
+			select {
+			case <-k.died:
+				return true
+			default:
+				return n.isWhole(n.status("web")) // this life had fewer steps
+			}
+		}, func() string { return "neither dead nor whole" })
+		former, stopped := m, make(chan struct{})
+		go func() { former.stop(); close(stopped) }() // not before the end of the test if it died
 		select {
 		case <-k.died:
-		case <-time.After(patience):
-			t.Fatalf("not %d steps: %q", at, k.steps)
+		case <-stopped:
 		}
-		m.cancel()
 		n.cfg.Step = func(string) {}
 		m = n.start()
 		n.awaitWhole()
@@ -121,10 +128,13 @@ func dies(t *testing.T, prepare func(*node, *testing.T), at int) []string {
 // awaitWhole waits until the certificate is current and the action has run.
 func (n *node) awaitWhole() {
 	n.tb.Helper()
-	n.await("web", "whole", func(s certificates.Status) bool {
-		if s.State != certificates.Current || !n.clock().Before(s.RenewAt) || !n.exists("acted") {
-			return false
-		}
-		return n.read("etc/tls/web.crt") != "" && n.read("srv/web.pem") != ""
-	})
+	n.await("web", "whole", n.isWhole)
+}
+
+func (n *node) isWhole(certificates.Status) bool {
+	if !n.exists("acted") || n.read("etc/tls/web.crt") == "" || n.read("srv/web.pem") == "" {
+		return false
+	}
+	s := n.status("web") // read last: it was current before
+	return s.State == certificates.Current && n.clock().Before(s.RenewAt)
 }

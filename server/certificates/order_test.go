@@ -234,8 +234,10 @@ func (n *node) selfSigned(keyFile, certificateFile, both string) string {
 	}
 	k := string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	c := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	n.write(keyFile, k)
-	n.write(certificateFile, c)
-	n.write(both, c+k)
+	for name, text := range map[string]string{keyFile: k, certificateFile: c, both: c + k} {
+		if err := os.WriteFile(n.path(name), []byte(text), 0o600); err != nil { // base64 may have "DIR" in it
+			n.tb.Fatal(err)
+		}
+	}
 	return "7"
 }

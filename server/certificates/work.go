@@ -242,8 +242,9 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 	return errors.Join(remove(filepath.Join(m.cfg.State, st.Name+".json")), disk.SyncDir(m.cfg.State))
 }
 
-// settle records how the steps ended, and returns when to take the next ones.
-func (m *Manager) settle(ctx context.Context, st *state, err error) (next time.Time) {
+// settle records how the steps ended, and returns when to take the next ones. What falls due while they were taken is
+// due at once.
+func (m *Manager) settle(ctx context.Context, st *state, err error, began time.Time) (next time.Time) {
 	st.describe()
 	now := m.cfg.Now().UTC()
 	overdue := st.InForce != nil && now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/10))
@@ -272,8 +273,8 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) (next time.T
 		m.cfg.Log.ErrorContext(ctx, "state of a service certificate not saved", "name", st.Name, "err", err)
 	}
 	if next = st.Next; next.IsZero() {
-		next = now.Add(checkEvery)
-		if at := st.RenewAt; err == nil && at.After(now) && at.Before(next) {
+		next = began.Add(checkEvery)
+		if at := st.RenewAt; err == nil && at.After(began) && at.Before(next) {
 			next = at
 		}
 	}

@@ -108,7 +108,7 @@ func (n *node) run(kills int) {
 		return
 	}
 	n.f.Eventually(n.id+" is current", n.current)
-	_ = cmd.Process.Kill() // it has nothing to do
+	_ = cmd.Process.Signal(os.Interrupt) // it saves its state first
 	_ = cmd.Wait()
 	n.look(true)
 	if strings.Contains(log.String(), "PRIVATE KEY") {

@@ -46,9 +46,10 @@ func (r *Refusal) public() wire.Code { return cmp.Or(r.PublicCode, r.Code) }
 
 // Message returns the message for the node.
 func (r *Refusal) Message() *wire.Refusal {
-	told := wire.MeaningOf(r.public().SentAs())
+	code := r.public().SentAs()
+	told := wire.MeaningOf(code)
 	return &wire.Refusal{
-		Code:       told.Code,
+		Code:       code,
 		Message:    told.Public,
 		Remedy:     told.Remedy,
 		RetryAfter: cmp.Or(r.After, retryAfter(r.public())).Milliseconds(),

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,12 +183,13 @@ func TestCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("| code | message to the node | remedy |\n|---|---|---|\n")
-	for _, m := range wire.Codes {
+	for _, c := range slices.Sorted(maps.Keys(wire.Codes)) {
+		m := wire.MeaningOf(c)
 		told := ""
 		if m.SentAs != "" {
 			told = " (the node is told `" + string(m.SentAs) + "`)"
 		}
-		b.WriteString("| `" + string(m.Code) + "` | " + m.Public + " | " + m.Remedy + told + " |\n")
+		b.WriteString("| `" + string(c) + "` | " + m.Public + " | " + m.Remedy + told + " |\n")
 	}
 	testdoc.Generated(t, "../../docs/reference/codes.md", *update, b.String())
 }

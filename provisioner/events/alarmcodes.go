@@ -1,6 +1,7 @@
 package events
 
 import (
+	"maps"
 	"slices"
 
 	"muster/internal/wire"
@@ -79,10 +80,7 @@ var alarmRemedies = map[wire.Code]string{
 
 // Codes returns all codes in events: those of refusals and of alarms.
 func Codes() []wire.Code {
-	var all []wire.Code
-	for _, m := range wire.Codes {
-		all = append(all, m.Code)
-	}
+	all := slices.Sorted(maps.Keys(wire.Codes))
 	for _, c := range AlarmCodes {
 		if !slices.Contains(all, c) {
 			all = append(all, c)

@@ -108,8 +108,8 @@ func (m *Metrics) vec(name, help, label string) *prometheus.CounterVec {
 func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 	v := m.vec(name, help, "code")
 	all := map[wire.Code]prometheus.Counter{Other: v.WithLabelValues(Other)}
-	for _, c := range wire.Codes {
-		all[c.Code] = v.WithLabelValues(string(c.Code))
+	for c := range wire.Codes {
+		all[c] = v.WithLabelValues(string(c))
 	}
 	return all
 }

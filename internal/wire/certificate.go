@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,28 +79,17 @@ func ValidCertificateName(name string) bool { return ValidPolicyName(name) && na
 
 // DecodeCertificate returns the same errors as [DecodeRenew].
 func DecodeCertificate(b []byte) (*CertificateRequest, error) {
-	r, err := openPlain[CertificateRequest](b, MaxMessageBytes)
-	if err == nil {
-		err = r.check()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("service certificate: %w", err)
-	}
-	return r, nil
+	return decodePlain[CertificateRequest]("service certificate", b, MaxMessageBytes)
 }
 
 func (r *CertificateRequest) check() error {
 	optional := func(name string) bool { return name == "" || ValidCertificateName(name) }
 	switch {
-	case !validID(r.ID):
-		return fmt.Errorf("%w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, r.ID)
 	case !ValidCertificateName(r.Name) || !optional(r.Profile) || !optional(r.Network):
 		return fmt.Errorf("%w: name %.80q, profile %.80q, network %.80q: %s", ErrMessage, r.Name, r.Profile, r.Network,
 			wantCertificateName)
 	case !slices.Contains(CertificateVerbs, r.Verb):
 		return fmt.Errorf("%w: verb %.80q, want one of %q", ErrMessage, r.Verb, CertificateVerbs)
-	case len(r.CSR) > MaxCSRBytes:
-		return fmt.Errorf("%w: certificate request of %d bytes, limit %d", ErrTooLarge, len(r.CSR), MaxCSRBytes)
 	case (r.Verb == CertificateIssue) != (len(r.CSR) > 0) || (r.Verb == CertificateReport) != (r.Report != nil):
 		return fmt.Errorf("%w: certificate request of %d bytes and report %v do not fit verb %s", ErrMessage,
 			len(r.CSR), r.Report != nil, r.Verb)
@@ -116,7 +106,8 @@ func (r *CertificateRequest) check() error {
 		return fmt.Errorf("%w: state %.80q with an error of %d bytes, want one of %q and a line of at most %d bytes",
 			ErrMessage, s.State, len(s.Error), CertificateStates, MaxCertificateError)
 	}
-	return nil
+	return cmp.Or(checkID("request id", r.ID),
+		checkSize(ErrTooLarge, "certificate request", len(r.CSR), MaxCSRBytes))
 }
 
 func checkUsages(usages []string) error {

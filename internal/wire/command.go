@@ -76,35 +76,32 @@ func CheckCommandProof(key []byte, c *Command) bool {
 // DecodeCommand checks the form, not the proof. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
 // [ErrSealed].
 func DecodeCommand(b []byte) (*Command, error) {
-	c, err := openPlain[Command](b, MaxCommandBytes)
-	if err != nil {
-		return nil, fmt.Errorf("command: %w", err)
-	}
-	id, err := ParseIdentity(c.Identity)
+	return decodePlain[Command]("command", b, MaxCommandBytes)
+}
+
+func (c *Command) check() error {
+	_, err := ParseIdentity(c.Identity)
 	switch {
-	case !validID(c.ID):
-		return nil, fmt.Errorf("command: %w: id %.80q, want 1 to 64 base64url characters", ErrMessage, c.ID)
-	case err != nil || string(id) != c.Identity:
-		return nil, fmt.Errorf("command: %w: identity %.80q", ErrMessage, c.Identity)
+	case err != nil:
+		return fmt.Errorf("%w: identity %.80q", ErrMessage, c.Identity)
 	case !slices.Contains(Verbs, c.Verb):
-		return nil, fmt.Errorf("command: %w: verb %.80q, want one of %q", ErrMessage, c.Verb, Verbs)
+		return fmt.Errorf("%w: verb %.80q, want one of %q", ErrMessage, c.Verb, Verbs)
 	case c.Nonce == "" && c.Proof != nil, c.Nonce != "" && (!validID(c.Nonce) || len(c.Proof) != sha256.Size):
-		return nil, fmt.Errorf("command: %w: nonce of %d characters with a proof of %d bytes, "+
-			"want neither, or 1 to 64 characters with %d bytes", ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
+		return fmt.Errorf("%w: nonce of %d characters with a proof of %d bytes, want neither, or 1 to 64 characters "+
+			"with %d bytes", ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
 	}
-	return c, nil
+	return checkID("id", c.ID)
 }
 
 // DecodeCommandReply returns the same errors as [DecodeCommand].
 func DecodeCommandReply(b []byte) (*CommandReply, error) {
-	r, err := openPlain[CommandReply](b, MaxCommandBytes)
-	if err != nil {
-		return nil, fmt.Errorf("reply to a command: %w", err)
-	}
+	return decodePlain[CommandReply]("reply to a command", b, MaxCommandBytes)
+}
+
+func (r *CommandReply) check() error {
 	n := count(r.Nonce != "", r.Accepted != nil, r.Refusal != nil)
 	if n != 1 || r.Nonce != "" && !validID(r.Nonce) || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
-		return nil, fmt.Errorf("reply to a command: %w: id %.80q with %d of nonce, accepted and refusal, want one",
-			ErrMessage, r.ID, n)
+		return fmt.Errorf("%w: id %.80q with %d of nonce, accepted and refusal, want one", ErrMessage, r.ID, n)
 	}
-	return r, nil
+	return nil
 }

@@ -124,12 +124,24 @@ func checkVersion(b []byte) error {
 	return nil
 }
 
-func openPlain[T any](b []byte, limit int) (*T, error) {
-	if len(b) > limit {
-		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
+// decodePlain decodes and checks a message. Its errors begin with what.
+func decodePlain[T any, P interface {
+	*T
+	check() error
+}](what string, b []byte, limit int) (P, error) {
+	m, err := openPlain[T](b, limit)
+	if err == nil {
+		err = P(m).check()
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return m, nil
+}
+
+func openPlain[T any](b []byte, limit int) (*T, error) {
 	var p plain[*T]
-	if err := DecodeStrict(b, &p); err == nil && p.Version == Version && !p.Sealed && p.Body != nil {
+	if len(b) <= limit && DecodeStrict(b, &p) == nil && p.Version == Version && !p.Sealed && p.Body != nil {
 		return p.Body, nil
 	}
 	e, err := Open(b, limit) // finds the exact error
@@ -200,17 +212,14 @@ func (r *RenewRequest) LogValue() slog.Value {
 
 // DecodeRenew returns an error that wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeRenew(b []byte) (*RenewRequest, error) {
-	r, err := openPlain[RenewRequest](b, MaxMessageBytes)
-	if err != nil {
-		return nil, fmt.Errorf("renewal: %w", err)
-	}
-	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError); err != nil {
-		return nil, fmt.Errorf("renewal: %w", err)
-	}
+	return decodePlain[RenewRequest]("renewal", b, MaxMessageBytes)
+}
+
+func (r *RenewRequest) check() error {
 	if len(r.Continuity.PublicKey) == 0 || len(r.Continuity.Signature) == 0 {
-		return nil, fmt.Errorf("renewal: %w: no continuity", ErrMessage)
+		return fmt.Errorf("%w: no continuity", ErrMessage)
 	}
-	return r, nil
+	return checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError)
 }
 
 // LogValue omits token and facts.
@@ -221,36 +230,35 @@ func (r *EnrollRequest) LogValue() slog.Value {
 
 // DecodeEnroll checks members and sizes. It returns the same errors as [DecodeRenew].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
-	r, err := openPlain[EnrollRequest](b, MaxMessageBytes)
-	if err != nil {
-		return nil, fmt.Errorf("enroll request: %w", err)
-	}
-	if len(r.Token) > MaxTokenBytes {
-		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d",
-			ErrTooLarge, len(r.Token), MaxTokenBytes)
-	}
-	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError); err != nil {
-		return nil, fmt.Errorf("enroll request: %w", err)
-	}
-	return r, nil
+	return decodePlain[EnrollRequest]("enroll request", b, MaxMessageBytes)
+}
+
+func (r *EnrollRequest) check() error {
+	return cmp.Or(checkSize(ErrTooLarge, "token", len(r.Token), MaxTokenBytes),
+		checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts, r.FactsError))
 }
 
 func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage, factsError string) error {
-	switch {
-	case !validID(id):
-		return fmt.Errorf("%w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, id)
-	case !validID(boot):
-		return fmt.Errorf("%w: boot instance %.80q, want 1 to 64 base64url characters", ErrMessage, boot)
-	case len(agent) > 128:
-		return fmt.Errorf("%w: agent of %d bytes, limit 128", ErrMessage, len(agent))
-	case len(csr) > MaxCSRBytes:
-		return fmt.Errorf("%w: certificate request of %d bytes, limit %d", ErrTooLarge, len(csr), MaxCSRBytes)
-	case len(facts) > MaxFactsBytes:
-		return fmt.Errorf("%w: facts of %d bytes, limit %d", ErrTooLarge, len(facts), MaxFactsBytes)
-	case len(factsError) > MaxFactsError:
-		return fmt.Errorf("%w: facts_error of %d bytes, limit %d", ErrMessage, len(factsError), MaxFactsError)
-	case len(facts) > 0 && facts[0] != '{':
+	if len(facts) > 0 && facts[0] != '{' {
 		return fmt.Errorf("%w: facts are not a JSON object", ErrMessage)
+	}
+	return cmp.Or(checkID("request id", id), checkID("boot instance", boot),
+		checkSize(ErrMessage, "agent", len(agent), 128),
+		checkSize(ErrTooLarge, "certificate request", len(csr), MaxCSRBytes),
+		checkSize(ErrTooLarge, "facts", len(facts), MaxFactsBytes),
+		checkSize(ErrMessage, "facts_error", len(factsError), MaxFactsError))
+}
+
+func checkID(what, id string) error {
+	if !validID(id) {
+		return fmt.Errorf("%w: %s %.80q, want 1 to 64 base64url characters", ErrMessage, what, id)
+	}
+	return nil
+}
+
+func checkSize(kind error, what string, bytes, limit int) error {
+	if bytes > limit {
+		return fmt.Errorf("%w: %s of %d bytes, limit %d", kind, what, bytes, limit)
 	}
 	return nil
 }
@@ -360,24 +368,22 @@ func (r *Reply) LogValue() slog.Value {
 }
 
 // DecodeReply returns the same errors as [DecodeRenew].
-func DecodeReply(b []byte) (*Reply, error) {
-	r, err := openPlain[Reply](b, MaxReplyBytes)
-	if err != nil {
-		return nil, fmt.Errorf("reply: %w", err)
-	}
+func DecodeReply(b []byte) (*Reply, error) { return decodePlain[Reply]("reply", b, MaxReplyBytes) }
+
+func (r *Reply) check() error {
 	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil, r.Certificate != nil)
 	// A refusal has no id if the request's id was unreadable.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
-		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled, applied and certificate, want one",
-			ErrMessage, r.ID, n)
+		return fmt.Errorf("%w: id %.80q with %d of refusal, enrolled, applied and certificate, want one", ErrMessage,
+			r.ID, n)
 	}
 	if c := r.Certificate; c != nil && !ValidCertificateName(c.Name) {
-		return nil, fmt.Errorf("reply: %w: service certificate %.80q: %s", ErrMessage, c.Name, wantCertificateName)
+		return fmt.Errorf("%w: service certificate %.80q: %s", ErrMessage, c.Name, wantCertificateName)
 	}
-	if r.Refusal != nil && !validID(string(r.Refusal.Code)) {
-		return nil, fmt.Errorf("reply: %w: code %.80q, want 1 to 64 base64url characters", ErrMessage, r.Refusal.Code)
+	if r.Refusal != nil {
+		return checkID("code", string(r.Refusal.Code))
 	}
-	return r, nil
+	return nil
 }
 
 func count(set ...bool) (n int) {
@@ -402,15 +408,10 @@ type Applied struct {
 
 // DecodeApplied returns the same errors as [DecodeRenew].
 func DecodeApplied(b []byte) (*Applied, error) {
-	a, err := openPlain[Applied](b, MaxMessageBytes)
-	if err != nil {
-		return nil, fmt.Errorf("applied: %w", err)
-	}
-	if !validID(a.ID) {
-		return nil, fmt.Errorf("applied: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, a.ID)
-	}
-	return a, nil
+	return decodePlain[Applied]("applied", b, MaxMessageBytes)
 }
+
+func (a *Applied) check() error { return checkID("request id", a.ID) }
 
 // Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Each text follows its
 // length, so that different inputs never give the same bytes.

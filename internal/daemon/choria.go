@@ -116,7 +116,7 @@ func (d *Daemon) startChoria(p *provisioner.Provisioner, conn *nats.Conn) {
 	d.live.choria.Store(choria.New(choria.Config{
 		Conn:        conn,
 		Provisioner: p,
-		Leases:      d.Store().Leases,
+		Leases:      d.Store(),
 		Connected:   d.broker.Connected,
 		Site:        d.parts.site,
 		Connection:  broker.ChoriaConnection,

@@ -68,11 +68,11 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	defer cancel()
 	message := *c // a copy, since c is compared with the next state and activity always changes
 	message.Activity = r.activity.recent()
-	if r.Store().Components.PutComponent(ctx, &message) != nil {
+	if r.Store().PutComponent(ctx, &message) != nil {
 		return
 	}
 	if r.cfg.Broker.URL != "" { // else this provisioner is the only one
-		if all, err := r.Store().Components.Components(ctx); err == nil {
+		if all, err := r.Store().Components(ctx); err == nil {
 			var hosts []string
 			for _, c := range all {
 				hosts = append(hosts, c.Reserved...)
@@ -94,7 +94,7 @@ func (r *componentReporter) All(ctx context.Context) ([]*fleet.HeardComponent, e
 	bounded, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	self := r.Self()
-	all, err := r.Store().Components.Components(bounded)
+	all, err := r.Store().Components(bounded)
 	if err != nil {
 		return []*fleet.HeardComponent{{Component: *self, Heard: r.opts.Now().UTC()}}, errors.Join(errPeersUnknown, err)
 	}

@@ -337,7 +337,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 			return d.parts.certificate.run(ctx, d.broker.setCertificate)
 		},
 		"connections":          d.broker.authenticate,
-		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
+		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store()) },
 		"API certificate":      d.parts.api.run,
 		"list of nodes":        nodes.Run,
 		"service certificates": d.Services().Run,
@@ -577,13 +577,13 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}, nil
 }
 
-// Inputs writes the policy inputs that are no older than age; see [store.Inputs.Read].
+// Inputs writes the policy inputs that are no older than age; see [store.Store.ReadInputs].
 func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
 		return errNotOpen
 	}
-	return s.Inputs.Read(ctx, age, started, w)
+	return s.ReadInputs(ctx, age, started, w)
 }
 
 // Connect returns another connection. Close it before Run returns.

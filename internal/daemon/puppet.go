@@ -78,7 +78,7 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 		Login:       login.New(d.Operator()),
 		Orders:      d.Orders(),
 		Nodes:       func() *fleet.Index { return nodes },
-		Runs:        d.Store().Runs,
+		Runs:        d.Store(),
 		Settings:    d.cfg.Puppet,
 		Bundle:      f.Bundle,
 		RootCRL:     f.RootCRL,

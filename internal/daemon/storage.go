@@ -109,7 +109,7 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 	if s == nil {
 		return errNotOpen
 	}
-	messages, err := s.Backup.Pending(ctx)
+	messages, err := s.Pending(ctx)
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -139,7 +139,7 @@ func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Backup.Export(ctx, b.Message); err != nil {
+	if err := s.Export(ctx, b.Message); err != nil {
 		return nil, err
 	}
 	return b.Close(now().UTC().Truncate(time.Second))

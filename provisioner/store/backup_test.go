@@ -33,7 +33,7 @@ type exported struct {
 	before   func(backup.Message) // called before a message is taken; may be nil
 }
 
-// take takes a message; see [store.Backup.Export].
+// take takes a message; see [store.Store.Export].
 func (e *exported) take(stream string, sequence uint64, subject string, data []byte) error {
 	m := backup.Message{
 		Stream:   stream,
@@ -68,7 +68,7 @@ func (e *exported) texts(subject string) (texts []string) {
 func export(t testing.TB, s *site, st *store.Store) *exported {
 	t.Helper()
 	e := &exported{}
-	if err := st.Backup.Export(s.ctx, e.take); err != nil {
+	if err := st.Export(s.ctx, e.take); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -218,7 +218,7 @@ func TestExportIncludesEveryIdentity(t *testing.T) {
 			after = put(t, s, st, record(web2, "a"+strconv.Itoa(i)), after)
 		}
 	}
-	if err := st.Backup.Export(s.ctx, out.take); err != nil {
+	if err := st.Export(s.ctx, out.take); err != nil {
 		t.Fatal(err)
 	}
 	all := out.texts("muster.node." + web2.SubjectToken())
@@ -297,7 +297,7 @@ func BenchmarkBackup(b *testing.B) {
 		w, err := backup.NewWriter(&size,
 			backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
 		if err == nil {
-			err = st.Backup.Export(ctx, w.Message)
+			err = st.Export(ctx, w.Message)
 		}
 		if err == nil {
 			_, err = w.Close(time.Now())

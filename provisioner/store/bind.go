@@ -20,7 +20,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 		next := Installation{ID: wire.NewID(), CreatedAt: now}
 		switch {
 		case err != nil:
-			return fmt.Errorf("read installation: %w", err)
+			return err
 		case found == nil:
 		case found.Restoring != "":
 			return found.errHalfRestored()
@@ -33,9 +33,9 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			next = *found
 		}
 		next.CAFingerprint = fingerprint
-		if _, err = s.putReserved(ctx, subjectInstallation, next, uint64(revision)); err != nil &&
+		if _, err = s.putReserved(ctx, subjectInstallation, next, revision); err != nil &&
 			!errors.Is(err, trust.ErrConflict) {
-			return fmt.Errorf("write installation: %w", err)
+			return err
 		}
 	}
 	return errors.New("read installation: not found after it was written")

@@ -13,12 +13,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A ClaimLog keeps the claims of limited tokens.
-type ClaimLog struct{ *client }
-
 // Claims implements [trust.ClaimLog]. A replica that lags is harmless: an append after its end is a conflict. If fewer
 // entries than the leader counts can be read from the first on, the error is [ErrDamaged], wrapped.
-func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
+func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
 	if doubt := s.guard.doubt.Load(); doubt != nil { // the token may look unused
@@ -30,7 +27,7 @@ func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revi
 	return s.countedClaims(ctx, tid, each)
 }
 
-func (s *ClaimLog) countedClaims(ctx context.Context, tid jwt.TokenID,
+func (s *Store) countedClaims(ctx context.Context, tid jwt.TokenID,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
 	counted, came := uint64(0), uint64(0)
@@ -48,7 +45,7 @@ func (s *ClaimLog) countedClaims(ctx context.Context, tid jwt.TokenID,
 	return err
 }
 
-func (s *ClaimLog) claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
+func (s *Store) claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
 	for more := true; more; {
@@ -81,7 +78,7 @@ func decodeClaims(m message) (*trust.ClaimEntry, error) {
 }
 
 // AppendClaims implements [trust.ClaimLog].
-func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
+func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
 ) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
@@ -89,18 +86,15 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	last := s.guard.claims.Load()
-	revision, err := s.put(ctx, subjectClaims+string(tid), e, uint64(after))
+	revision, err := s.put(ctx, subjectClaims+string(tid), e, after)
 	if err == nil {
-		err = s.guard.after(streamClaims, revision, last)
+		err = s.guard.after(streamClaims, uint64(revision), last)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("write claims of token %s: %w", tid, err)
-	}
-	return trust.Revision(revision), nil
+	return revision, err
 }
 
 // AllClaims implements [trust.ClaimLog].
-func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error,
+func (s *Store) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error,
 ) error {
 	return s.scanAll(ctx, streamClaims, func(m message) error {
 		e, err := decodeClaims(m)
@@ -111,11 +105,8 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// TokenNotes keeps what is known of unlimited tokens.
-type TokenNotes struct{ *client }
-
 // NoteToken implements [provisioner.TokenNotes]. Only a token's first note stays.
-func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
+func (s *Store) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {
 		err = s.useRoom(subjectToken, b)
@@ -131,7 +122,7 @@ func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 }
 
 // NotedTokens implements [provisioner.TokenNotes].
-func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
+func (s *Store) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
 	return s.scan(ctx, streamEntries, 0, lastPerSubject(subjectToken+"*"), func(m message) error {
 		var t trust.TokenInfo
 		if err := json.Unmarshal(m.data, &t); err != nil {
@@ -142,10 +133,7 @@ func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo
 }
 
 // NotedToken implements [provisioner.TokenNotes].
-func (s *TokenNotes) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
+func (s *Store) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
 	t, _, err := getLast[trust.TokenInfo](ctx, s.client, streamEntries, subjectToken+string(tid))
-	if err != nil {
-		return nil, fmt.Errorf("read note of token %s: %w", tid, err)
-	}
-	return t, nil
+	return t, err
 }

@@ -74,7 +74,7 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
 	}
 	v := new(T)
 	err = json.Unmarshal(m.Data, v)
@@ -82,36 +82,55 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 		err = checkable.Check()
 	}
 	if err != nil {
-		return nil, trust.Revision(m.Sequence), fmt.Errorf("%w: sequence %d: %w", trust.ErrRecord, m.Sequence, err)
+		return nil, trust.Revision(m.Sequence), fmt.Errorf("read %s: %w: sequence %d: %w", subject, trust.ErrRecord,
+			m.Sequence, err)
 	}
 	return v, trust.Revision(m.Sequence), nil
 }
 
 // put writes v if after is still the subject's last sequence, else it returns [trust.ErrConflict]. After other errors
 // except [trust.ErrStoreFull] the message may be stored now or later.
-func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
-	b, err := json.Marshal(v)
-	if err == nil {
-		err = c.useRoom(subject, b)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return c.publish(ctx, subject, b, after)
+func (c *client) put(ctx context.Context, subject string, v any, after trust.Revision) (trust.Revision, error) {
+	return c.putWithin(ctx, subject, v, after, c.useRoom)
 }
 
 // putReserved may use the reserved space. It is for orders that take access away, and for small writes.
-func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+func (c *client) putReserved(ctx context.Context, subject string, v any, after trust.Revision,
+) (trust.Revision, error) {
+	return c.putWithin(ctx, subject, v, after, func(string, []byte) error { return nil })
+}
+
+func (c *client) putWithin(ctx context.Context, subject string, v any, after trust.Revision,
+	room func(string, []byte) error,
+) (trust.Revision, error) {
 	b, err := json.Marshal(v)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = room(subject, b)
 	}
-	return c.publish(ctx, subject, b, after)
+	var sequence uint64
+	if err == nil {
+		sequence, err = c.publish(ctx, subject, b, uint64(after))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", subject, err)
+	}
+	return trust.Revision(sequence), nil
+}
+
+// batch writes with g, or alone if g is nil.
+func (c *client) batch(ctx context.Context, g *batcher, subject string, b []byte, after uint64) (uint64, error) {
+	if g == nil {
+		return c.publish(ctx, subject, b, after)
+	}
+	return g.put(ctx, subject, b, after)
 }
 
 func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
-	ctx, cancel := c.withAckTimeout(ctx)
-	defer cancel()
+	if c.clustered() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+	}
 	return publish(ctx, c.js, subject, b, after)
 }
 
@@ -229,13 +248,6 @@ func (c *client) info(ctx context.Context, stream string, options ...jetstream.S
 
 func isUnavailable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || isCode(err, errCodeNoLeader)
-}
-
-func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.clustered() {
-		return context.WithTimeout(ctx, attemptTimeout)
-	}
-	return context.WithCancel(ctx)
 }
 
 // maxConsumerResets bounds how often nats.go creates a lost consumer again. By default it never stops and ignores

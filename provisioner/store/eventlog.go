@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,7 +20,7 @@ import (
 // eventsAhead events are read ahead per stream, about 64 KiB.
 const eventsAhead = 128
 
-// MaxNodeEvents bounds the events per type that [EventLog.NodeEvents] returns.
+// MaxNodeEvents bounds the events per type that [Store.NodeEvents] returns.
 const MaxNodeEvents = 200
 
 // A mergeItem without event only moves the position of its source.
@@ -50,7 +49,7 @@ func cursorIn(p *events.Cursor, stream string) *uint64 {
 
 // NodeEvents returns the newest [MaxNodeEvents] events of each type about id, oldest first. complete is false if there
 // were more. They include unproven attempts. Events that the node sent have the broker's time.
-func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
+func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	complete = true
@@ -77,7 +76,7 @@ func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []even
 }
 
 // Events implements [events.Log]. It merges the streams by the broker's time.
-func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
+func (s *Store) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
 	m := merger{each: each, in: make(chan mergeItem)}
 	for _, stream := range eventStreams {
@@ -99,7 +98,7 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 }
 
 // The first item has the sequence at which reading begins.
-func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
+func (s *Store) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
 	send := func(f mergeItem) error {
 		f.source = from
 		select {
@@ -303,16 +302,9 @@ func (m *merger) emit(s *source) error {
 	return m.each(f.event)
 }
 
-// An EventLog writes and reads events.
-type EventLog struct {
-	*client
-
-	lost atomic.Uint64 // events that could not be published
-}
-
 // Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. An event that
 // does not fit into the connection's buffer is lost and counted.
-func (s *EventLog) Emit(e events.Event) {
+func (s *Store) Emit(e events.Event) {
 	b, err := wire.EncodeJSON(wire.NewCloudEvent("io.muster.provisioner/"+s.installation.ID, string(e.Type), e.Node,
 		e.Time, e))
 	if err == nil {
@@ -328,7 +320,7 @@ func (s *EventLog) Emit(e events.Event) {
 }
 
 // Lost returns how many events were lost since the store was opened.
-func (s *EventLog) Lost() uint64 { return s.lost.Load() }
+func (s *Store) Lost() uint64 { return s.lost.Load() }
 
 // eventSubject returns a subject that ends in the node, or in _ for an invalid name.
 func eventSubject(e events.Event) string {

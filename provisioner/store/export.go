@@ -18,12 +18,9 @@ import (
 //   - Revocations last: they hold even if an older record says otherwise.
 var durableStreams = []string{streamCertificates, streamNodes, streamClaims, streamEntries, streamRevocations}
 
-// A Backup reads the streams for a backup.
-type Backup struct{ *client }
-
 // Export calls each for every message of a backup, up to the first error of each. Provisioners may write meanwhile. No
 // identity is missed: a message is dropped only after [History] newer ones of its subject, which Export still reads.
-func (s *Backup) Export(ctx context.Context,
+func (s *Store) Export(ctx context.Context,
 	each func(stream string, sequence uint64, subject string, data []byte) error,
 ) error {
 	for _, name := range durableStreams {
@@ -38,7 +35,7 @@ func (s *Backup) Export(ctx context.Context,
 }
 
 // Pending returns how many messages an export would read now.
-func (s *Backup) Pending(ctx context.Context) (uint64, error) {
+func (s *Store) Pending(ctx context.Context) (uint64, error) {
 	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Messages })
 }
 

@@ -36,15 +36,13 @@ const (
 	republishPrefix = "muster.taken."
 )
 
-type applier interface{ apply(m message) }
-
 // A Follower keeps the views of one stream up to date from the messages that the stream republishes. Each check asks
 // the leader for the stream's creation time and last sequence, and reads missing messages. Only checks make views
 // fresh: a subscription does not notice a deleted stream. mu guards the fields after it.
 type Follower struct {
 	client *client
 	stream string
-	views  []applier
+	views  []func(message)
 	gap    chan struct{} // capacity 1: a message was missed
 
 	mu           sync.Mutex
@@ -63,7 +61,7 @@ func (c *client) newFollower(stream string) *Follower {
 
 func addView[V any](f *Follower, v *View[V]) *View[V] {
 	v.follower = f
-	f.views = append(f.views, v)
+	f.views = append(f.views, v.apply)
 	return v
 }
 
@@ -163,8 +161,8 @@ func (f *Follower) onRepublished(m *nats.Msg) {
 
 // The caller holds mu.
 func (f *Follower) apply(m message) {
-	for _, v := range f.views {
-		v.apply(m)
+	for _, apply := range f.views {
+		apply(m)
 	}
 	f.applied++
 	f.position = m.sequence

@@ -34,7 +34,7 @@ const (
 // the same.
 //
 // Compare revisions, since an older one may come after a newer one.
-func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
+func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(error),
 ) error {
 	f := &recordFollower{
@@ -51,7 +51,7 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 // A recordFollower reads an unknown sequence one check later: it may be an own record whose acknowledgement is on the
 // way.
 type recordFollower struct {
-	s       *RecordStore
+	s       *Store
 	each    func(wire.Identity, []byte, trust.Revision)
 	current func(error)
 	queue   *ownRecords
@@ -231,7 +231,7 @@ func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 }
 
 // Settle delivers all own records to the follower, so that a list made afterwards shows every earlier order.
-func (s *RecordStore) Settle() {
+func (s *Store) Settle() {
 	if q := s.own.Load(); q != nil {
 		q.drain()
 	}

@@ -157,12 +157,9 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	return s.nc.Publish(subjectInputs, r.packed)
 }
 
-// Inputs reads recorded policy inputs.
-type Inputs struct{ *client }
-
-// Read writes to w the inputs younger than age: one [policies.Recording] as JSON per line, oldest first, and a blank
-// line after each batch. First it calls started with the number of batches.
-func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
+// ReadInputs writes to w the inputs younger than age: one [policies.Recording] as JSON per line, oldest first, and a
+// blank line after each batch. First it calls started with the number of batches.
+func (s *Store) ReadInputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy,

@@ -30,7 +30,7 @@ func seen(i, facts int) *policies.Input {
 func recordings(t testing.TB, s *site, st *store.Store) (all []policies.Recording, batches uint64) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := st.Inputs.Read(s.ctx, time.Hour, func(n uint64) { batches = n }, &b); err != nil {
+	if err := st.ReadInputs(s.ctx, time.Hour, func(n uint64) { batches = n }, &b); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {

@@ -86,7 +86,7 @@ func TestReadersWaitForTheLeadersEnd(t *testing.T) {
 				if a, ok := s.handles[streamClaims].(ahead); ok { // not written here
 					s.handles[streamClaims] = a.Stream
 				}
-				return s.Backup.Export(ctx, exportsRecords(came))
+				return s.Export(ctx, exportsRecords(came))
 			},
 		},
 		"claims": {

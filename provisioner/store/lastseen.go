@@ -20,7 +20,7 @@ const lastSeenInterval = time.Second
 // FollowLastSeen calls each with the time, by the broker's clock, of every node's last message, and of each later
 // message. It returns nil when ctx is done. After all stored nodes it calls current with the time since which messages
 // are stored. Calls for one node may be out of order.
-func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time),
+func (s *Store) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time),
 	current func(since time.Time),
 ) error {
 	last := make(map[string]uint64)
@@ -86,11 +86,8 @@ const (
 	maxRunBytes  = 8 << 10
 )
 
-// Runs keep the last run of each unmodified agent. Its methods are safe for concurrent use.
-type Runs struct{ *client }
-
 // PutRun replaces the last run. It does not wait for the disk: a run is a report, and the next one replaces it.
-func (s *Runs) PutRun(r *fleet.Run) error {
+func (s *Store) PutRun(r *fleet.Run) error {
 	b, err := json.Marshal(r)
 	switch {
 	case err != nil:
@@ -108,13 +105,10 @@ func (s *Runs) PutRun(r *fleet.Run) error {
 }
 
 // LastRun returns the newest run of id, or nil. An unreadable one of another version counts as none.
-func (s *Runs) LastRun(ctx context.Context, id wire.Identity) (*fleet.Run, error) {
+func (s *Store) LastRun(ctx context.Context, id wire.Identity) (*fleet.Run, error) {
 	r, _, err := getLast[fleet.Run](ctx, s.client, streamRuns, subjectRuns+id.SubjectToken())
 	if errors.Is(err, trust.ErrRecord) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read run of %q: %w", id, err)
-	}
-	return r, nil
+	return r, err
 }

@@ -24,45 +24,24 @@ const (
 // A lease has about 2 KiB, and a connection of its own while it is used.
 const maxLeaseBytes = 128 << 20
 
-// A LeaseStore keeps the exchanges with clients of other systems. Its methods are safe for concurrent use.
-type LeaseStore struct{ *client }
-
 // Lease returns the newest lease of id with its revision, or nil and 0.
-func (s *LeaseStore) Lease(ctx context.Context, id wire.Identity) (*provisioner.Lease, trust.Revision, error) {
-	l, revision, err := getLast[provisioner.Lease](ctx, s.client, streamLeases, subjectLeases+id.SubjectToken())
-	if err != nil {
-		return nil, revision, fmt.Errorf("read lease of %q: %w", id, err)
-	}
-	return l, revision, nil
+func (s *Store) Lease(ctx context.Context, id wire.Identity) (*provisioner.Lease, trust.Revision, error) {
+	return getLast[provisioner.Lease](ctx, s.client, streamLeases, subjectLeases+id.SubjectToken())
 }
 
 // PutLease writes l if the newest revision is still after, else it returns [trust.ErrConflict].
-func (s *LeaseStore) PutLease(ctx context.Context, l *provisioner.Lease, after trust.Revision) (trust.Revision, error) {
-	revision, err := s.put(ctx, subjectLeases+l.Identity.SubjectToken(), l, uint64(after))
-	if err != nil {
-		return 0, fmt.Errorf("write lease of %q: %w", l.Identity, err)
-	}
-	return trust.Revision(revision), nil
+func (s *Store) PutLease(ctx context.Context, l *provisioner.Lease, after trust.Revision) (trust.Revision, error) {
+	return s.put(ctx, subjectLeases+l.Identity.SubjectToken(), l, after)
 }
 
 // DropLease removes a lease that has not changed since the revision.
-func (s *LeaseStore) DropLease(ctx context.Context, id wire.Identity, upTo trust.Revision) error {
-	if err := s.drop(ctx, streamLeases, subjectLeases+id.SubjectToken(), upTo); err != nil {
-		return fmt.Errorf("remove lease of %q: %w", id, err)
-	}
-	return nil
+func (s *Store) DropLease(ctx context.Context, id wire.Identity, upTo trust.Revision) error {
+	return s.drop(ctx, streamLeases, subjectLeases+id.SubjectToken(), upTo)
 }
 
 // Leases calls each for every lease.
-func (s *LeaseStore) Leases(ctx context.Context, each func(*provisioner.Lease, trust.Revision) error) error {
-	return s.scan(ctx, streamLeases, 0, lastPerSubject(subjectLeases+">"), func(m message) error {
-		var l provisioner.Lease
-		if err := decode(m.data, &l); err != nil {
-			s.log.WarnContext(ctx, "lease not read", "subject", m.subject, "err", err)
-			return nil
-		}
-		return each(&l, trust.Revision(m.sequence))
-	})
+func (s *Store) Leases(ctx context.Context, each func(*provisioner.Lease, trust.Revision) error) error {
+	return scanReadable(ctx, s.client, streamLeases, subjectLeases+">", each)
 }
 
 // drop removes the messages of a subject up to a revision; newer ones stay, so that repeating it is harmless.
@@ -76,7 +55,10 @@ func (c *client) drop(ctx context.Context, stream, subject string, upTo trust.Re
 		return struct{}{}, c.handles[stream].Purge(ctx,
 			jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", subject, err)
+	}
+	return nil
 }
 
 const (
@@ -88,20 +70,15 @@ const (
 	maxComponentBytes = 1 << 20
 )
 
-// Components keep the newest report of each provisioner.
-type Components struct{ *client }
-
 // PutComponent replaces a component's report. After an error the report may have been written.
-func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
+func (s *Store) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_")
-	if _, err := s.putReserved(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
-		return fmt.Errorf("write component %q: %w", c.Name, err)
-	}
-	return nil
+	_, err := s.putReserved(ctx, subject, c, trust.AnyRevision)
+	return err
 }
 
 // Components returns all reports by name, without those of a later version.
-func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
+func (s *Store) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	var all []*fleet.HeardComponent
 	err := s.scan(ctx, streamComponents, 0, lastPerSubject(subjectComponent+"*"), func(m message) error {
 		c := &fleet.HeardComponent{Heard: m.at.UTC()}

@@ -41,7 +41,7 @@ func TestLossBehindAnIndexIsReported(t *testing.T) {
 			return s.AllClaims(ctx, func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error { return nil })
 		}, false},
 		"a backup": {streamNodes, "of web2", func(ctx context.Context, s *Store) error {
-			return s.Backup.Export(ctx, func(string, uint64, string, []byte) error { return nil })
+			return s.Export(ctx, func(string, uint64, string, []byte) error { return nil })
 		}, false},
 		"the list of nodes": {streamNodes, "of web2", func(ctx context.Context, s *Store) error {
 			ctx, stop := context.WithCancelCause(ctx)
@@ -94,7 +94,7 @@ func TestLossBehindAnIndexIsReported(t *testing.T) {
 				if err := c.makeStreams(ctx, Config{}); err != nil {
 					t.Fatal(err)
 				}
-				s = &Store{client: c, ClaimLog: &ClaimLog{c}}
+				s = &Store{client: c}
 			} else if err != nil {
 				t.Fatal(err)
 			}

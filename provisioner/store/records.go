@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -13,31 +12,23 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A RecordStore keeps the records of nodes.
-type RecordStore struct {
-	*client
-
-	batcher *batcher // nil if each write is sent alone
-	own     atomic.Pointer[ownRecords]
-}
-
 // Record implements [provisioner.Store].
-func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
+func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	if doubt := s.guard.doubt.Load(); doubt != nil { // the name may look new
 		return nil, 0, fmt.Errorf("read record of %q: %w", id, *doubt)
 	}
 	r, revision, err := getLast[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
 	if r != nil && r.Identity != id {
-		err = fmt.Errorf("%w: its identity is %q", trust.ErrRecord, r.Identity)
+		err = fmt.Errorf("read record of %q: %w: its identity is %q", id, trust.ErrRecord, r.Identity)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
+		return nil, 0, err
 	}
 	return r, revision, nil
 }
 
 // Put implements [provisioner.Store]. Revoked and retired records may use the reserved space.
-func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
+func (s *Store) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	subject := subjectNode + r.Identity.SubjectToken()
 	b, err := wire.EncodeJSON(r)
 	if err == nil && r.State != provisioner.StateRevoked && r.State != provisioner.StateRetired {
@@ -46,7 +37,7 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	var revision uint64
 	last := s.guard.nodes.Load()
 	if err == nil {
-		revision, err = s.write(ctx, subject, b, uint64(after))
+		revision, err = s.batch(ctx, s.recordWriter, subject, b, uint64(after))
 	}
 	if err == nil {
 		err = s.guard.after(streamNodes, revision, last)
@@ -65,7 +56,7 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 
 // checkReadable returns [ErrDamaged], wrapped, if the stream counts a record that cannot be read. Its name reads as
 // new, but no write to it succeeds.
-func (s *RecordStore) checkReadable(ctx context.Context, id wire.Identity) error {
+func (s *Store) checkReadable(ctx context.Context, id wire.Identity) error {
 	subject := subjectNode + id.SubjectToken()
 	info, err := s.info(ctx, streamNodes, jetstream.WithSubjectFilter(subject))
 	if err != nil || info.State.Subjects[subject] == 0 {
@@ -77,24 +68,15 @@ func (s *RecordStore) checkReadable(ctx context.Context, id wire.Identity) error
 	return fmt.Errorf("%w: the record of %q cannot be read", ErrDamaged, id)
 }
 
-func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
-	if s.batcher == nil {
-		return s.publish(ctx, subject, b, after)
-	}
-	ctx, cancel := s.withAckTimeout(ctx)
-	defer cancel()
-	return s.batcher.put(ctx, subject, b, after)
-}
-
 // Records implements [provisioner.TokenNotes].
-func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
+func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
 	// This reads to the stream's end, since the last message is the newest of its subject.
 	return s.read(ctx, "", lastPerSubject(subjectNode+"*"), each)
 }
 
 // Revisions calls each for every stored revision of the record of id (empty: of all records), oldest first, up to the
 // first error of each.
-func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
+func (s *Store) Revisions(ctx context.Context, id wire.Identity,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
 	subject, filter := "", subjectNode+"*"
@@ -105,7 +87,7 @@ func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
 	return s.read(ctx, subject, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, each)
 }
 
-func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig,
+func (s *Store) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
 	end, err := leaderEnd(ctx, s.client, streamNodes, subject)
@@ -125,7 +107,7 @@ func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.Or
 }
 
 // History implements [provisioner.TokenNotes].
-func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
+func (s *Store) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
 	var history []provisioner.Revised
 	err := s.Revisions(ctx, id, func(r *provisioner.Record, at trust.Revision) error {
 		history = append(history, provisioner.Revised{Record: r, Revision: at})

@@ -55,7 +55,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 	if err := c.completeLost(ctx, cfg, mark); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
-	if _, err := c.putReserved(ctx, subjectRecovery, r, uint64(trust.AnyRevision)); err != nil {
+	if _, err := c.putReserved(ctx, subjectRecovery, r, trust.AnyRevision); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	if found, err = c.marks(ctx, 0); err != nil {

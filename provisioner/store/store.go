@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/provisioner/orders"
+	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
@@ -72,24 +73,20 @@ type Config struct {
 // A Store is a [provisioner.Store] on JetStream. It is safe for concurrent use.
 type Store struct {
 	*client
-	*RecordStore
-	*CertificateStore
-	*ClaimLog
-	*TokenNotes
-	*WaiterStore
-	*EventLog
-	*Runs
 
-	Subscriptions *Subscriptions
-	Components    *Components
-	Leases        *LeaseStore
-	Clock         trust.Log[*trust.ClockMark] // by [trust.ClockKey]
-	Inputs        *Inputs
-	Backup        *Backup
+	Clock trust.Log[*trust.ClockMark] // by [trust.ClockKey]
 
-	entries     *Follower
-	revocations *Follower
-	logs        orders.Logs
+	// Issuing is the number of requests for service certificates in progress that will probably write.
+	Issuing atomic.Int64
+
+	entries, revocations, certificates *Follower
+	logs                               orders.Logs
+
+	recordWriter, certificateWriter *batcher // nil if each write is sent alone
+
+	own             atomic.Pointer[ownRecords]
+	eachCertificate atomic.Pointer[func(*services.Certificate, trust.Revision)]
+	lost            atomic.Uint64 // events that could not be published
 }
 
 // Installation binds a store to its certificate authority.
@@ -118,21 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s := &Store{
-		client:           c,
-		RecordStore:      &RecordStore{client: c},
-		CertificateStore: &CertificateStore{client: c},
-		ClaimLog:         &ClaimLog{c},
-		TokenNotes:       &TokenNotes{c},
-		WaiterStore:      &WaiterStore{c},
-		EventLog:         &EventLog{client: c},
-		Runs:             &Runs{c},
-		Subscriptions:    &Subscriptions{c},
-		Components:       &Components{c},
-		Leases:           &LeaseStore{c},
-		Inputs:           &Inputs{c},
-		Backup:           &Backup{c},
-	}
+	s := &Store{client: c}
 	// Compare first, so that a missing stream does not look like a new one.
 	if err := s.compareWatermark(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
@@ -168,13 +151,8 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	// A cluster needs no batches: it syncs its log once for many writes. A broker without atomic batches drops the
 	// setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
-		s.RecordStore.batcher = &batcher{
-			js:      s.js,
-			nc:      s.nc,
-			inHand:  cfg.InHand,
-			maxWait: maxBatchWait,
-		}
-		s.CertificateStore.batcher = &batcher{js: s.js, nc: s.nc, inHand: &s.Issuing, maxWait: maxBatchWait}
+		s.recordWriter = &batcher{js: s.js, nc: s.nc, inHand: cfg.InHand, maxWait: maxBatchWait}
+		s.certificateWriter = &batcher{js: s.js, nc: s.nc, inHand: &s.Issuing, maxWait: maxBatchWait}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return err
@@ -182,8 +160,8 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err := s.openViews(ctx); err != nil {
 		return err
 	}
-	s.follower = s.newFollower(streamCertificates)
-	s.follower.views = append(s.follower.views, s.CertificateStore)
+	s.certificates = s.newFollower(streamCertificates)
+	s.certificates.views = append(s.certificates.views, s.applyCertificate)
 	// Missing claims would free uses.
 	return s.newFollower(streamClaims).Open(ctx)
 }

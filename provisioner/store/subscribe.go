@@ -23,11 +23,8 @@ const (
 	resubscribePause = time.Second
 )
 
-// Subscriptions delivers events to webhooks.
-type Subscriptions struct{ *client }
-
 // Subscribe implements [events.Subscriptions], with a durable consumer on each stream.
-func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
+func (s *Store) Subscribe(ctx context.Context, sub events.Subscription,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) {
 	var g sync.WaitGroup
@@ -43,7 +40,7 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
 }
 
 // Waiting implements [events.Subscriptions].
-func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (uint64, error) {
+func (s *Store) Waiting(ctx context.Context, sub events.Subscription) (uint64, error) {
 	var n uint64
 	for stream := range subjectsOf(sub.Types) {
 		c, err := s.js.Consumer(ctx, stream, sub.Name)
@@ -93,7 +90,7 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 }
 
 // serve delivers events until an error. It returns once all deliveries are settled.
-func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, maxInFlight int,
+func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, maxInFlight int,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) error {
 	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
@@ -130,7 +127,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 }
 
 // If the settlement is lost, the event is delivered again.
-func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg,
+func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) {
 	meta, err := m.Metadata()
@@ -160,7 +157,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 }
 
 // deliveryID is unique. The event's own id is not: nodes choose theirs.
-func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
+func (s *Store) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream,
 		meta.Timestamp.UnixNano()))
 	return hex.EncodeToString(sum[:16])

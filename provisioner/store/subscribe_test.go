@@ -38,7 +38,7 @@ func subscribedTo(t *testing.T, s *store.Store, sub events.Subscription,
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Subscriptions.Subscribe(ctx, sub, func(_ context.Context, d *events.Delivery) events.Settlement {
+		s.Subscribe(ctx, sub, func(_ context.Context, d *events.Delivery) events.Settlement {
 			f.got <- *d
 			return settle(d)
 		})
@@ -99,7 +99,7 @@ func open(t *testing.T, s *site) *store.Store {
 func thoseWaiting(t *testing.T, s *site, st *store.Store, want uint64) {
 	t.Helper()
 	for {
-		n, err := st.Subscriptions.Waiting(s.ctx, wanted)
+		n, err := st.Waiting(s.ctx, wanted)
 		if err != nil {
 			t.Fatalf("%d events wait, want %d: %v", n, want, err)
 		}
@@ -214,7 +214,7 @@ func TestSubscriptionTypesCanChange(t *testing.T) {
 	got := make(chan events.Type, 10)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	go st.Subscriptions.Subscribe(ctx, changed, func(_ context.Context, d *events.Delivery) events.Settlement {
+	go st.Subscribe(ctx, changed, func(_ context.Context, d *events.Delivery) events.Settlement {
 		got <- d.Event.Type
 		return settled(d)
 	})

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"muster/provisioner/waiting"
 
@@ -24,52 +23,48 @@ func keySubject(prefix string, id wire.Identity, keyHash string) string {
 	return prefix + id.SubjectToken() + "." + keyHash
 }
 
-// A WaiterStore keeps the keys that wait for an identity.
-type WaiterStore struct{ *client }
-
 // Waiter implements [waiting.Store].
-func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string,
+func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string,
 ) (*waiting.Key, trust.Revision, error) {
-	w, revision, err := getLast[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
-	if err != nil {
-		return nil, revision, fmt.Errorf("read pending key of %q: %w", id, err)
-	}
-	return w, revision, nil
+	return getLast[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
 }
 
 // PutWaiter implements [waiting.Store].
-func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
+func (s *Store) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
-	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {
-		return fmt.Errorf("write pending key of %q: %w", w.Identity, err)
-	}
-	return nil
+	_, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, after)
+	return err
 }
 
 // DropWaiter implements [waiting.Store].
-func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
-	if err := s.drop(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), upTo); err != nil {
-		return fmt.Errorf("remove pending key of %q: %w", id, err)
-	}
-	return nil
+func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
+	return s.drop(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), upTo)
 }
 
 // Waiters implements [waiting.Store]. It leaves out unreadable entries of other versions.
-func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error,
+func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error,
 ) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
 	}
-	return s.scan(ctx, streamWaiting, 0, lastPerSubject(filter), func(m message) error {
-		var w waiting.Key
-		if err := decode(m.data, &w); err != nil {
-			s.log.WarnContext(ctx, "pending key not read", "subject", m.subject, "err", err)
+	return scanReadable(ctx, s.client, streamWaiting, filter, each)
+}
+
+// scanReadable calls each for the newest message of each subject, but not for unreadable ones.
+func scanReadable[T any, P interface {
+	*T
+	checker
+}](ctx context.Context, c *client, stream, filter string, each func(P, trust.Revision) error) error {
+	return c.scan(ctx, stream, 0, lastPerSubject(filter), func(m message) error {
+		v := P(new(T))
+		if err := decode(m.data, v); err != nil {
+			c.log.WarnContext(ctx, "message not read", "subject", m.subject, "err", err)
 			return nil
 		}
-		return each(&w, trust.Revision(m.sequence))
+		return each(v, trust.Revision(m.sequence))
 	})
 }
 

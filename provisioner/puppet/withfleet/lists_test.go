@@ -135,7 +135,7 @@ func TestGatewayIsAFeature(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Options{Policy: allowAll})
 	f.Eventually("the feature runs", func() bool {
-		all, err := f.Daemon().Store().Components.Components(f.Context())
+		all, err := f.Daemon().Store().Components(f.Context())
 		must(t, err)
 		return len(all) == 1 && slices.ContainsFunc(all[0].Features, func(f fleet.Feature) bool {
 			return f.Name == fleet.FeaturePuppetCA && f.State == fleet.FeatureRunning

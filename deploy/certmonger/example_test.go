@@ -3,7 +3,6 @@ package certmonger_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,23 +15,19 @@ func TestExample(t *testing.T) {
 	t.Parallel()
 	testproc.NeedsInstall(t)
 	testproc.NeedsRoot(t)
-	load := filepath.Join(t.TempDir(), "load")
-	if out, err := exec.Command("go", "build", "-o", load, "muster/examples/service-certificates/load").CombinedOutput(); err != nil {
-		t.Fatalf("build the load client: %v: %s", err, out)
-	}
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "../../examples/service-certificates/run.sh")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes to end
-	cmd.Env = append(os.Environ(), "MUSTER="+work+"/muster", "MUSTER_SERVER="+work+"/muster-server", "LOAD="+load,
+	cmd.Env = append(os.Environ(), "MUSTER="+work+"/muster", "MUSTER_SERVER="+work+"/muster-server",
 		"TMPDIR="+t.TempDir(), "PORT="+testproc.FreePort(t))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(string(out), " 0 failed"); got != 5 {
-		t.Errorf("%d lines without failures, want 5", got)
+	if got := strings.Count(string(out), " 0 failed"); got != 4 {
+		t.Errorf("%d lines without failures, want 4", got)
 	}
 }

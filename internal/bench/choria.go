@@ -26,13 +26,9 @@ const choriaWait = time.Minute
 
 const choriaSSLDir = "/etc/choria/ssl"
 
-// choriaTLS is the TLS configuration of a Choria server that is being provisioned.
-func choriaTLS(host string) *tls.Config {
-	return &tls.Config{
-		ServerName:         host,
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // such servers know no authority yet
-	}
+// unverified is for nodes that know no authority yet.
+func unverified(host string) *tls.Config {
+	return &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 }
 
 // A choriaAction is the body of a request.
@@ -51,7 +47,7 @@ type choriaAction struct {
 
 // provision connects as a Choria server, and answers requests until it is to restart.
 func (f *fleet) provision(ctx context.Context, n *node) error {
-	c, err := f.dial(n.own)
+	c, err := f.dial(n.credentials)
 	if err != nil {
 		return err
 	}
@@ -119,7 +115,7 @@ func (f *fleet) answer(n *node, body []byte) (reply []byte, event string, err er
 		data = fmt.Sprintf(`{"public_key":"%x","directory":"/etc/choria","signature":"%x"}`, key.Public(),
 			ed25519.Sign(key, []byte(a.Data.Nonce)))
 	case a.Action == "configure":
-		n.offer, event = &offer{reply: body}, "provisioned"
+		n.offer, n.configured, event = &wire.Enrolled{Certificate: a.Data.Certificate}, &a, "provisioned"
 	case a.Action == "restart" && n.offer != nil:
 		event = eventShutdown
 	default:
@@ -140,19 +136,16 @@ func (n *conn) publishEvent(kind, identity string) {
 
 // checkConfigured returns an error unless a Choria server can use what it was given.
 func (f *fleet) checkConfigured(n *node) error {
-	var a choriaAction
-	if err := json.Unmarshal(n.offer.reply, &a); err != nil {
-		return err
-	}
+	data := &n.configured.Data
 	var settings map[string]string
-	if err := json.Unmarshal([]byte(a.Data.Config), &settings); err != nil {
+	if err := json.Unmarshal([]byte(data.Config), &settings); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	if settings["identity"] != n.Identity || settings["plugin.choria.server.provision"] != "false" ||
-		a.Data.SSLDir != choriaSSLDir {
-		return fmt.Errorf("configuration %.300q, ssldir %q", a.Data.Config, a.Data.SSLDir)
+		data.SSLDir != choriaSSLDir {
+		return fmt.Errorf("configuration %.300q, ssldir %q", data.Config, data.SSLDir)
 	}
-	authorities, err := trust.ParseCertificates(a.Data.CA)
+	authorities, err := trust.ParseCertificates(data.CA)
 	if err != nil {
 		return fmt.Errorf("ca: %w", err)
 	}
@@ -160,35 +153,15 @@ func (f *fleet) checkConfigured(n *node) error {
 		return errors.New("ca lacks the root")
 	}
 	if key, ok := n.Key.(ed25519.PrivateKey); ok {
-		return f.checkServerJWT(a.Data.ServerJWT, n.Identity, fmt.Sprintf("%x", key.Public()))
+		return f.checkServerJWT(data.ServerJWT, n.Identity, fmt.Sprintf("%x", key.Public()))
 	}
 	if f.root != nil {
 		authorities = []*x509.Certificate{f.root}
 	}
-	return n.verify(a.Data.Certificate, authorities, n.Identity, x509.ExtKeyUsageClientAuth)
-}
-
-// verify checks a chain in PEM that the node got for its key.
-func (n *node) verify(text string, authorities []*x509.Certificate, name string, usage x509.ExtKeyUsage) error {
-	chain, err := trust.ParseCertificates(text)
-	if err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
-		return errors.New("certificate is for another key")
-	}
-	roots, issuing := x509.NewCertPool(), x509.NewCertPool()
-	for _, c := range authorities {
-		roots.AddCert(c)
-	}
-	for _, c := range chain[1:] {
-		issuing.AddCert(c)
-	}
-	_, err = chain[0].Verify(x509.VerifyOptions{
-		DNSName:       name,
-		Roots:         roots,
-		Intermediates: issuing,
-		KeyUsages:     []x509.ExtKeyUsage{usage},
+	_, err = n.verify(x509.VerifyOptions{
+		DNSName:   n.Identity,
+		Roots:     poolOf(authorities...),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
 }

@@ -33,7 +33,7 @@ func (f *fleet) newChoriaNode(i int) (*node, error) {
 			Token:    f.token,
 			Facts:    factsOf(identity, cmp.Or(f.cfg.FactsBytes, usualFacts)),
 		},
-		own: &credentials{name: identity, token: f.token},
+		credentials: credentials{name: identity, token: f.token},
 	}
 	if f.cfg.Choria == choria.V2 {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -62,7 +62,8 @@ func (f *fleet) prepareChoria(ctx context.Context, host string) error {
 	if err != nil {
 		return err
 	}
-	f.secret, f.secure, f.act = string(claims.Token), choriaTLS(host), f.provision
+	f.secret, f.create, f.act, f.check = string(claims.Token), f.newChoriaNode, f.provision, f.checkConfigured
+	f.secure = unverified(host)
 	if f.cfg.Choria != choria.V1 {
 		return nil
 	}

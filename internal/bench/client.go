@@ -2,14 +2,13 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,13 +21,7 @@ import (
 type request struct {
 	id     string
 	data   []byte
-	opener *seal.ReplyOpener
-}
-
-type offer struct {
-	reply []byte
-
-	serial, digest, receiptSum string
+	decode func(reply []byte) (*wire.Reply, error)
 }
 
 type refusal struct {
@@ -42,163 +35,118 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Messag
 var errWrong = errors.New("wrong reply")
 
 func (n *node) newRequest(id string, message any) (request, error) {
-	data, opener, err := simnode.EncodeIn(n.session(), message)
-	return request{id, data, opener}, err
+	data, decode, err := simnode.Encode(n.session, message)
+	return request{id, data, decode}, err
 }
 
-func (n *node) enrollment(facts int) (request, error) {
+func (f *fleet) enrollment(n *node) (request, error) {
 	m := n.Request()
-	m.Facts = factsOf(n.Identity, facts)
+	m.Facts = factsOf(n.Identity, cmp.Or(f.cfg.FactsBytes, usualFacts))
 	return n.newRequest(m.ID, m)
 }
 
-func (n *node) confirmation() (request, error) {
-	a := &wire.Applied{
-		ID:         wire.NewID(),
-		Identity:   n.Identity,
-		Serial:     n.offer.serial,
-		Digest:     n.offer.digest,
-		ReceiptSum: n.offer.receiptSum,
+// join connects, enrolls and confirms as an agent, as far as not done yet.
+func (f *fleet) join(_ context.Context, n *node) error {
+	if n.link == nil {
+		c, err := f.dial(n.credentials)
+		if err != nil {
+			return err
+		}
+		n.link = c
 	}
-	var err error
-	if a.Signature, err = wire.Sign(n.Key, wire.AppliedDigest(a.Identity, a.Serial, a.Digest)); err != nil {
-		return request{}, err
-	}
-	return n.newRequest(a.ID, a)
-}
-
-func (f *fleet) enroll(l link, n *node) error {
-	r := n.prepared
-	n.prepared = request{}
-	if r.data == nil { // not the first attempt
-		var err error
-		if r, err = n.enrollment(f.cfg.FactsBytes); err != nil {
+	if n.offer == nil {
+		if err := f.enroll(n); err != nil {
 			return err
 		}
 	}
-	reply, err := r.send(l, wire.SubjectEnroll)
-	if err != nil {
-		return err
-	}
-	o := &offer{
-		reply:      reply,
-		serial:     member(reply, "serial"),
-		digest:     member(reply, "digest"),
-		receiptSum: member(reply, "receipt_sum"),
-	}
-	if o.serial == "" || o.digest == "" {
-		return fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
-	}
-	roots := strings.ReplaceAll(member(reply, "ca"), `\n`, "\n")
-	offered := &wire.Reply{Enrolled: &wire.Enrolled{
-		Serial:     o.serial,
-		Digest:     o.digest,
-		CA:         roots,
-		ReceiptSum: o.receiptSum,
-	}}
-	if err := f.checkSigned(n, r, reply, offered); err != nil {
-		return err
-	}
-	n.offer = o
-	return nil
-}
-
-func (f *fleet) apply(l link, n *node) error {
-	r, err := n.confirmation()
-	if err != nil {
-		return err
-	}
-	reply, err := r.send(l, wire.SubjectApplied)
-	if err != nil {
-		return err
-	}
-	if !bytes.Contains(reply, []byte(`"applied":`)) || member(reply, "serial") != n.offer.serial {
-		return fmt.Errorf("%w: the reply does not answer the confirmation", errWrong)
-	}
-	if receipt := member(reply, "receipt"); receipt != "" && wire.Sum([]byte(receipt)) == n.offer.receiptSum {
+	if !f.applied {
 		return nil
 	}
-	return f.checkSigned(n, r, reply, &wire.Reply{Applied: &wire.Accepted{Serial: n.offer.serial}})
+	return f.apply(n)
 }
 
-// checkSigned checks the signature of an unsealed reply, as nodes do before they use it. said is the reply as far as it
-// is signed. The provisioner's certificate is verified once; each signature is.
-func (f *fleet) checkSigned(n *node, r request, reply []byte, said *wire.Reply) error {
-	if r.opener != nil {
-		return nil
-	}
-	_, list, _ := bytes.Cut(reply, []byte(`"provisioner":[`))
-	list, _, _ = bytes.Cut(list, []byte{']'})
-	key, known := f.provisioners.Load(string(list))
-	if !known {
-		whole, err := wire.DecodeReply(reply)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errWrong, err)
+func (f *fleet) enroll(n *node) (err error) {
+	r := n.prepared
+	n.prepared = request{}
+	if r.data == nil { // not the first attempt
+		if r, err = f.enrollment(n); err != nil {
+			return err
 		}
+	}
+	reply, err := f.ask(n, r, wire.SubjectEnroll)
+	if err == nil && reply.Enrolled == nil {
+		err = fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
+	}
+	if err == nil {
+		n.offer = reply.Enrolled
+	}
+	return err
+}
+
+func (f *fleet) apply(n *node) error {
+	a, err := n.Confirm(n.offer)
+	if err != nil {
+		return err
+	}
+	a.ReceiptSum = n.offer.ReceiptSum
+	r, err := n.newRequest(a.ID, a)
+	if err != nil {
+		return err
+	}
+	reply, err := f.ask(n, r, wire.SubjectApplied)
+	if err == nil && (reply.Applied == nil || reply.Applied.Serial != a.Serial) {
+		err = fmt.Errorf("%w: the reply does not answer the confirmation", errWrong)
+	}
+	return err
+}
+
+// ask returns the reply of a provisioner. A refusal is an error.
+func (f *fleet) ask(n *node, r request, subject string) (*wire.Reply, error) {
+	b, err := n.link.ask(subject, r.data)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := r.decode(b)
+	unsealed := errors.Is(err, seal.ErrPlain)
+	if unsealed {
+		reply, err = wire.DecodeReply(b)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errWrong, err)
+	case reply.Refusal != nil:
+		return nil, &refusal{*reply.Refusal, unsealed}
+	case unsealed:
+		return nil, fmt.Errorf("%w: not sealed: %.80q", errWrong, b)
+	case reply.ID != r.id:
+		return nil, fmt.Errorf("the reply is to request %.22q, not %q", reply.ID, r.id)
+	case n.session == nil:
+		err = f.checkSigned(n, r, reply)
+	}
+	return reply, err
+}
+
+// checkSigned checks the signature of an unsealed reply, as nodes do before they use it. The provisioner's certificate
+// is verified once; each signature is.
+func (f *fleet) checkSigned(n *node, r request, reply *wire.Reply) error {
+	if a := reply.Applied; a != nil && a.Receipt != "" && wire.Sum([]byte(a.Receipt)) == n.offer.ReceiptSum {
+		return nil
+	}
+	chain := string(bytes.Join(reply.Provisioner, nil))
+	key, known := f.provisioners.Load(chain)
+	if !known {
 		authority := trust.Authority{Known: []*x509.Certificate{f.root}}
-		signer, err := authority.Provisioner(whole.Provisioner, nil, now)
+		signer, err := authority.Provisioner(reply.Provisioner, nil, now)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errWrong, err)
 		}
 		key = signer.PublicKey
-		f.provisioners.Store(string(list), key)
+		f.provisioners.Store(chain, key)
 	}
-	signature, err := base64.StdEncoding.DecodeString(member(reply, "signature"))
-	if err != nil {
-		return fmt.Errorf("%w: signature: %w", errWrong, err)
-	}
-	said.ID, said.Installation = r.id, member(reply, "installation")
-	if err := wire.CheckSignature(key, wire.ReplyDigest(said, n.Identity, r.data), signature); err != nil {
+	if err := wire.CheckSignature(key, wire.ReplyDigest(reply, n.Identity, r.data), reply.Signature); err != nil {
 		return fmt.Errorf("%w: %w", errWrong, err)
 	}
 	return nil
-}
-
-// send returns the opened reply. A refusal is an error.
-func (r request) send(l link, subject string) ([]byte, error) {
-	b, err := l.ask(subject, r.data)
-	if err != nil {
-		return nil, err
-	}
-	unsealed := false
-	if r.opener != nil {
-		if b, unsealed, err = r.open(b); err != nil {
-			return nil, fmt.Errorf("%w: %w", errWrong, err)
-		}
-	}
-	if unsealed || bytes.Contains(b, []byte(`"refusal":`)) {
-		m, err := wire.DecodeReply(b)
-		if err == nil && m.Refusal != nil {
-			return nil, &refusal{*m.Refusal, unsealed}
-		}
-		return nil, fmt.Errorf("%w: %.80q", errWrong, b)
-	}
-	if id := member(b, "id"); id != r.id {
-		return nil, fmt.Errorf("the reply is to request %.22q, not %q", id, r.id)
-	}
-	return b, nil
-}
-
-// open opens a sealed reply. It returns any other reply unchanged.
-func (r request) open(b []byte) (plain []byte, unsealed bool, err error) {
-	text := member(b, "ct")
-	if text == "" {
-		return b, true, nil
-	}
-	frame, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil, false, err
-	}
-	plain, err = r.opener.Open(frame)
-	return plain, false, err
-}
-
-// member returns the first member with this name in a reply; it must be a string without escapes. Decoding would take
-// longer than all other work of a node; [fleet.verify] decodes later.
-func member(reply []byte, name string) string {
-	_, rest, _ := bytes.Cut(reply, []byte(`"`+name+`":"`))
-	text, _, _ := bytes.Cut(rest, []byte{'"'})
-	return string(text)
 }
 
 // verify checks every node's offer after the clock has stopped, since real nodes check it on their own cores.
@@ -208,10 +156,10 @@ func (f *fleet) verify(ctx context.Context) error {
 		if n.offer == nil {
 			return nil
 		}
-		if err := f.checkOffer(n); err != nil {
+		if err := f.check(n); err != nil {
 			f.count.mu.Lock()
 			defer f.count.mu.Unlock()
-			f.count.failed++
+			f.count.Failed++
 			f.count.enrolled--
 			if f.applied {
 				f.count.provisioned--
@@ -222,46 +170,49 @@ func (f *fleet) verify(ctx context.Context) error {
 	})
 }
 
-func (f *fleet) checkOffer(n *node) error {
-	if f.puppet != nil {
-		_, err := f.certificate(n)
-		return err
-	}
-	if n.service != "" {
-		return f.checkService(n)
-	}
-	if f.cfg.Choria != 0 {
-		return f.checkConfigured(n)
-	}
-	return n.check(f.root)
-}
-
-// check returns an error unless the offer has the confirmed digest, and its certificate passes the checks of the agent.
-func (n *node) check(root *x509.Certificate) error {
-	reply, err := wire.DecodeReply(n.offer.reply)
-	if err != nil {
-		return err
-	}
-	e := reply.Enrolled
-	if e == nil {
-		return errors.New("no certificate in the reply")
-	}
-	if digest := wire.Digest(e.Certificate, e.Files); digest != e.Digest || digest != n.offer.digest {
+// checkAgent returns an error unless the offer has its digest, and its certificate passes the checks of the agent.
+func (f *fleet) checkAgent(n *node) error {
+	e := n.offer
+	if digest := wire.Digest(e.Certificate, e.Files); digest != e.Digest {
 		return fmt.Errorf("digest is %.16s, the provisioner says %.16s", digest, e.Digest)
 	}
-	_, err = trust.Check(n.Key, e.Certificate, []*x509.Certificate{root}, wire.Identity(n.Identity), now)
+	_, err := trust.Check(n.Key, e.Certificate, []*x509.Certificate{f.root}, wire.Identity(n.Identity), now)
 	return err
+}
+
+// verify checks the chain that a node got for its key, and returns it.
+func (n *node) verify(o x509.VerifyOptions) ([]*x509.Certificate, error) {
+	chain, err := trust.ParseCertificates(n.offer.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
+		return nil, errors.New("certificate is for another key")
+	}
+	return chain, verifyChain(chain, o)
+}
+
+func verifyChain(chain []*x509.Certificate, o x509.VerifyOptions) error {
+	if o.Intermediates == nil {
+		o.Intermediates = x509.NewCertPool()
+	}
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(o)
+	return err
+}
+
+func poolOf(certificates ...*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range certificates {
+		pool.AddCert(c)
+	}
+	return pool
 }
 
 // now is a [trust.Clock].
 func now(time.Time) time.Time { return time.Now() }
-
-// brokerTLS accepts a broker for the host under the pinned root, as nodes do.
-func brokerTLS(host, pin string) *tls.Config {
-	c := trust.PinnedTLS(pin, host, false, now)
-	verifyOnce(c, c.VerifyConnection)
-	return c
-}
 
 // verifyOnce has an unchanged certificate verified only once; each handshake still proves the key.
 func verifyOnce(c *tls.Config, verify func(tls.ConnectionState) error) {

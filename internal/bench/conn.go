@@ -52,7 +52,7 @@ type conn struct {
 }
 
 // dial connects and presents the credentials; nil secure: no TLS.
-func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
+func dial(address string, c credentials, secure *tls.Config) (*conn, error) {
 	tcp, err := net.DialTimeout("tcp", address, dialTimeout)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
 }
 
 // connect returns CONNECT with the members that nats.go sends. %q is valid JSON here: all texts are base64url and dots.
-func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
+func (c credentials) connect(info []byte, secure bool) ([]byte, error) {
 	proof := ""
 	if c.session != nil {
 		var greeting struct {
@@ -87,7 +87,7 @@ func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 		c.token, secure, c.name, proof), nil
 }
 
-func (n *conn) greet(c *credentials, secure *tls.Config) error {
+func (n *conn) greet(c credentials, secure *tls.Config) error {
 	if err := n.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rsa"
@@ -15,17 +14,21 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
+	"muster/server/trust"
 )
 
 // Enough to keep both cores busy.
 const sharedLinks = 16
 
+// A fleet has the nodes of one wave.
 type fleet struct {
 	cfg     *Config
 	run     string // part of all names, unique per fleet
@@ -36,9 +39,13 @@ type fleet struct {
 	token   string
 	root    *x509.Certificate
 	sealKey *seal.PublicKey
-	links   []*sharedLink // empty: a connection per node
+	links   []*sharedLink // for all nodes; empty: each has a connection of its own
 
-	act    func(context.Context, *node) error // of Choria servers and Puppet agents; nil: as muster's agent
+	// What the kind of nodes does: create is called before the clock starts, act until it succeeds, and check after.
+	create func(i int) (*node, error)
+	act    func(context.Context, *node) error
+	check  func(*node) error
+
 	puppet *puppetAuthority
 
 	// For Choria servers.
@@ -47,24 +54,29 @@ type fleet struct {
 	issuer ed25519.PublicKey // of server JWTs; nil: unknown
 	nodes  []*node
 
-	provisioners sync.Map // public keys by the reply's certificates, as text
+	provisioners sync.Map // public keys by the reply's certificates
 
-	count counts
+	count *counts
+
+	// The measurement.
+	start         time.Time
+	before, after usage // of the serving processes
+	cpu           int64 // of this process
 }
 
 type node struct {
 	*simnode.Node
-	own      *credentials // nil: uses link
-	link     *sharedLink
-	prepared request // made before the clock starts, sent once
-	offer    *offer  // nil before the reply
+	credentials
+	link     link
+	prepared request        // made before the clock starts, sent once
+	offer    *wire.Enrolled // nil before the reply
 
-	service string // name of the service certificate that the node requests over its connection to the fleet
-	fleet   link
+	service string // DNS name of the service certificate that the node requests
 
 	// csr is a Puppet agent's request, PEM, or a Choria server's answer to a request for one, JSON; empty: it has an
 	// Ed25519 key.
-	csr string
+	csr        string
+	configured *choriaAction // the Choria server's configuration
 }
 
 // newFleet makes the nodes of a wave with one token.
@@ -89,36 +101,49 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		token:   token,
 		root:    s.root,
 		issuer:  s.issuer,
-		count:   counts{refusals: map[wire.Code]int{}},
 	}
-	if cfg.Connection.Sealed {
-		f.sealKey = &s.seal
+	switch host := u.Hostname(); {
+	case cfg.Puppet.Enabled:
+		err = f.preparePuppet(ctx, s.login, host)
+	case cfg.Choria != 0:
+		err = f.prepareChoria(ctx, host)
+	default:
+		err = f.prepareAgents(s, host)
 	}
-	if cfg.Puppet.Enabled {
-		if err := f.preparePuppet(ctx, s.login, u.Hostname()); err != nil {
-			return nil, err
-		}
-	} else if cfg.Choria != 0 {
-		if err := f.prepareChoria(ctx, u.Hostname()); err != nil {
-			return nil, err
-		}
-	} else if cfg.Connection.TLS {
-		f.secure = brokerTLS(u.Hostname(), s.pin())
-	}
-	if cfg.Connection.Shared && f.act == nil {
-		for range sharedLinks {
-			c, err := f.newCredentials()
-			if err != nil {
-				return nil, err
-			}
-			f.links = append(f.links, &sharedLink{credentials: c, url: s.url, secure: f.secure})
-		}
+	if err != nil {
+		return nil, err
 	}
 	f.nodes = make([]*node, cfg.Nodes)
 	return f, each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) (err error) {
-		f.nodes[i], err = f.newNode(i)
+		f.nodes[i], err = f.create(i)
 		return err
 	})
+}
+
+// prepareAgents does what newAgent needs. host is the broker's.
+func (f *fleet) prepareAgents(s *serving, host string) error {
+	f.create, f.act, f.check = f.newAgent, f.join, f.checkAgent
+	if f.cfg.Connection.Sealed {
+		f.sealKey = &s.seal
+	}
+	if f.cfg.Connection.TLS { // accept a broker for the host under the pinned root, as nodes do
+		f.secure = trust.PinnedTLS(s.pin(), host, false, now)
+		verifyOnce(f.secure, f.secure.VerifyConnection)
+	}
+	if !f.cfg.Connection.Shared {
+		return nil
+	}
+	for range sharedLinks {
+		c, err := f.newCredentials()
+		if err != nil {
+			return err
+		}
+		f.links = append(f.links, &sharedLink{
+			credentials: c,
+			dial:        func() (*nats.Conn, error) { return f.dialShared(c) },
+		})
+	}
+	return nil
 }
 
 func runID() string {
@@ -127,47 +152,38 @@ func runID() string {
 
 func identityOf(run string, i int) string { return "n" + strconv.Itoa(i) + "." + run + ".bench.muster" }
 
-func (f *fleet) newNode(i int) (*node, error) {
-	if f.puppet != nil {
-		return f.newPuppetNode(i)
-	}
-	if f.cfg.Choria != 0 {
-		return f.newChoriaNode(i)
-	}
+func (f *fleet) newAgent(i int) (*node, error) {
 	s, err := simnode.New(identityOf(f.run, i), f.token)
 	if err != nil {
 		return nil, err
 	}
 	n := &node{Node: s}
 	if len(f.links) > 0 {
-		n.link = f.links[i%len(f.links)]
-	} else if n.own, err = f.newCredentials(); err != nil {
+		l := f.links[i%len(f.links)]
+		n.link, n.credentials = l, l.credentials
+	} else if n.credentials, err = f.newCredentials(); err != nil {
 		return nil, err
 	}
-	n.prepared, err = n.enrollment(cmp.Or(f.cfg.FactsBytes, usualFacts))
+	n.prepared, err = f.enrollment(n)
 	return n, err
 }
 
-func (f *fleet) newCredentials() (*credentials, error) {
-	c := &credentials{name: wire.NewID(), token: f.token}
-	if f.sealKey == nil {
-		return c, nil
+func (f *fleet) newCredentials() (c credentials, err error) {
+	c = credentials{name: wire.NewID(), token: f.token}
+	if f.sealKey != nil {
+		if c.session, err = seal.NewSession(*f.sealKey, wire.Secret(f.token)); err == nil {
+			c.token = c.session.Token()
+		}
 	}
-	var err error
-	if c.session, err = seal.NewSession(*f.sealKey, wire.Secret(f.token)); err != nil {
-		return nil, err
-	}
-	c.token = c.session.Token()
-	return c, nil
+	return c, err
 }
 
-func (f *fleet) dial(c *credentials) (*conn, error) { return dial(f.address, c, f.secure) }
+func (f *fleet) dial(c credentials) (*conn, error) { return dial(f.address, c, f.secure) }
 
-func (n *node) session() *seal.Session {
-	if n.own != nil {
-		return n.own.session
+func (f *fleet) closeLinks() {
+	for _, l := range f.links {
+		l.close()
 	}
-	return n.link.session
 }
 
 // each calls do for every number below n from several workers, until a call fails.

@@ -28,27 +28,21 @@ const (
 	maxWhy      = 5
 )
 
-// counts are the outcomes of a fleet's nodes. mu guards all fields.
+// counts are the outcomes of a fleet's nodes. mu guards all fields but begun.
 type counts struct {
 	begun atomic.Int64
 
 	mu sync.Mutex
 
+	*failures // of all waves
+
 	enrolled, provisioned int
-	refused, failed       int
-	refusals              map[wire.Code]int
-	broken, unanswered    int
-	why                   []string
 	latencies             []time.Duration
 	last                  time.Time
 }
 
 func (f *fleet) playAll(ctx context.Context, start time.Time) error {
-	defer func() {
-		for _, l := range f.links {
-			l.close()
-		}
-	}()
+	defer f.closeLinks()
 	if f.cfg.Rate > 0 {
 		f.open(ctx, start)
 		return ctx.Err()
@@ -77,56 +71,34 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 
 func (f *fleet) runNode(ctx context.Context, n *node, since time.Time) {
 	f.count.begun.Add(1)
-	var own link
-	defer func() { hangUp(own) }()
+	defer f.hangUp(n)
 	limit, backoff := time.Now().Add(patience), firstBackoff
 	for {
-		err := f.attempt(ctx, n, &own)
+		err := f.act(ctx, n)
 		if err == nil {
-			f.count.countDone(f.applied, time.Since(since))
+			f.countDone(time.Since(since))
 			return
 		}
 		wait, again := f.count.judge(err, backoff)
 		if _, ok := errors.AsType[*refusal](err); ok {
 			limit = limit.Add(wait)
 		} else {
-			hangUp(own)
-			own, backoff = nil, min(2*backoff, lastBackoff)
+			f.hangUp(n)
+			backoff = min(2*backoff, lastBackoff)
 		}
 		if !again || time.Now().After(limit) || !span.Sleep(ctx, wait) {
-			f.count.countFailed(n, err)
+			f.countFailed(n, err)
 			return
 		}
 	}
 }
 
-func hangUp(own link) {
-	if own != nil {
-		own.close()
+// hangUp closes the node's own connection, if any.
+func (f *fleet) hangUp(n *node) {
+	if n.link != nil && len(f.links) == 0 {
+		n.link.close()
+		n.link = nil
 	}
-}
-
-// attempt connects, enrolls and confirms, as far as not done yet. own is the node's own connection, if any.
-func (f *fleet) attempt(ctx context.Context, n *node, own *link) (err error) {
-	if f.act != nil {
-		return f.act(ctx, n)
-	}
-	l := *own
-	switch {
-	case n.own == nil:
-		l = n.link
-	case l == nil:
-		if l, err = f.dial(n.own); err == nil {
-			*own = l
-		}
-	}
-	if err == nil && n.offer == nil {
-		err = f.enroll(l, n)
-	}
-	if err == nil && f.applied {
-		err = f.apply(l, n)
-	}
-	return err
 }
 
 // judge counts a failure, and decides whether and when the node tries again.
@@ -136,7 +108,7 @@ func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, ag
 	var r *refusal
 	switch {
 	case errors.As(err, &r):
-		c.refusals[r.Code]++
+		c.Refusals[r.Code]++
 		if wait = r.Wait(); wait == 0 {
 			wait = backoff
 		}
@@ -144,9 +116,9 @@ func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, ag
 	case errors.Is(err, errWrong):
 		return 0, false
 	case errors.Is(err, errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		c.unanswered++
+		c.Unanswered++
 	default:
-		c.broken++
+		c.Broken++
 	}
 	return jitter(backoff), true
 }
@@ -156,26 +128,28 @@ func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
-func (c *counts) countDone(applied bool, took time.Duration) {
+func (f *fleet) countDone(took time.Duration) {
+	c := f.count
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.enrolled++
-	if applied {
+	if f.applied {
 		c.provisioned++
 	}
 	c.last = time.Now()
 	c.latencies = append(c.latencies, took)
 }
 
-func (c *counts) countFailed(n *node, err error) {
+func (f *fleet) countFailed(n *node, err error) {
+	c := f.count
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := errors.AsType[*refusal](err); ok {
-		c.refused++
+		c.Refused++
 	} else {
-		c.failed++
+		c.Failed++
 	}
-	if n.offer != nil {
+	if f.applied && n.offer != nil {
 		c.enrolled++
 	}
 	c.noteCause(n, err)
@@ -183,7 +157,7 @@ func (c *counts) countFailed(n *node, err error) {
 
 // noteCause keeps the first few causes. The caller holds mu.
 func (c *counts) noteCause(n *node, err error) {
-	if len(c.why) < maxWhy {
-		c.why = append(c.why, n.Identity+": "+err.Error())
+	if len(c.Why) < maxWhy {
+		c.Why = append(c.Why, n.Identity+": "+err.Error())
 	}
 }

@@ -70,7 +70,7 @@ type puppetAuthority struct {
 	secure     *tls.Config
 	issuing    *x509.CertPool
 	bundle     []*x509.Certificate // agents send it after their own certificate
-	kept       chan *http.Client   // each has a connection that agents use in turns
+	kept       *http.Client        // with connections that agents use in turns
 	report     string
 }
 
@@ -88,46 +88,34 @@ func newPuppetAuthority(
 		issuing:    x509.NewCertPool(),
 		report:     compact.String(),
 	}
-	p.secure = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
+	p.secure = unverified(host)
 	verifyOnce(p.secure, func(cs tls.ConnectionState) error {
-		return p.verify(cs.PeerCertificates, x509.VerifyOptions{DNSName: host})
+		return verifyChain(cs.PeerCertificates, p.options(host))
 	})
-	p.kept = make(chan *http.Client, sharedLinks)
-	for range sharedLinks {
-		p.kept <- p.client(nil)
-	}
-	stranger := p.client(nil)
-	defer stranger.CloseIdleConnections()
-	b, err := p.get(ctx, stranger, "/puppet-ca/v1/certificate/ca")
+	p.kept = p.client(nil, sharedLinks)
+	b, err := p.get(ctx, p.kept, "/puppet-ca/v1/certificate/ca")
 	if err == nil {
 		p.bundle, err = trust.ParseCertificates(string(b))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the authority's certificates: %w", err)
 	}
-	for _, c := range p.bundle {
-		p.issuing.AddCert(c)
-	}
+	p.issuing = poolOf(p.bundle...)
 	return p, nil
 }
 
-func (p *puppetAuthority) verify(chain []*x509.Certificate, o x509.VerifyOptions) error {
-	o.Roots, o.Intermediates = p.credential.Roots, p.issuing.Clone()
-	for _, c := range chain[1:] {
-		o.Intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(o)
-	return err
+func (p *puppetAuthority) options(name string) x509.VerifyOptions {
+	return x509.VerifyOptions{DNSName: name, Roots: p.credential.Roots, Intermediates: p.issuing.Clone()}
 }
 
-// client returns a client with one connection. A nil certificate: without one.
-func (p *puppetAuthority) client(certificate *tls.Certificate) *http.Client {
+// client returns a client with this many connections. A nil certificate: without one.
+func (p *puppetAuthority) client(certificate *tls.Certificate, conns int) *http.Client {
 	secure := p.secure.Clone()
 	if certificate != nil {
 		secure.Certificates = []tls.Certificate{*certificate}
 	}
 	return &http.Client{
-		Transport: &http.Transport{TLSClientConfig: secure, MaxConnsPerHost: 1},
+		Transport: &http.Transport{TLSClientConfig: secure, MaxConnsPerHost: conns, MaxIdleConnsPerHost: conns},
 		Timeout:   replyTimeout,
 	}
 }
@@ -183,12 +171,9 @@ func (f *fleet) newPuppetNode(i int) (*node, error) {
 
 // requestCertificate does what an agent does after it has made its key.
 func (f *fleet) requestCertificate(ctx context.Context, n *node) error {
-	var c *http.Client
-	if f.cfg.Connection.Shared {
-		c = <-f.puppet.kept
-		defer func() { f.puppet.kept <- c }()
-	} else {
-		c = f.puppet.client(nil)
+	c := f.puppet.kept
+	if !f.cfg.Connection.Shared {
+		c = f.puppet.client(nil, 1)
 		defer c.CloseIdleConnections()
 	}
 	_, err := f.puppet.do(ctx, c, http.MethodPut, "/puppet-ca/v1/certificate_request/"+n.Identity, "text/plain", n.csr)
@@ -197,28 +182,21 @@ func (f *fleet) requestCertificate(ctx context.Context, n *node) error {
 	}
 	certificate, err := f.puppet.get(ctx, c, "/puppet-ca/v1/certificate/"+n.Identity)
 	if err == nil {
-		n.offer = &offer{reply: certificate}
+		n.offer = &wire.Enrolled{Certificate: string(certificate)}
 	}
 	return err
 }
 
 // certificate checks what the agent got.
 func (f *fleet) certificate(n *node) (*tls.Certificate, error) {
-	chain, err := trust.ParseCertificates(string(n.offer.reply))
-	if err != nil {
-		return nil, err
-	}
-	if !wire.SamePublicKey(chain[0].PublicKey, n.Key.Public()) {
-		return nil, errors.New("certificate is for another key")
-	}
+	o := f.puppet.options(n.Identity)
+	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	chain, err := n.verify(o)
 	c := &tls.Certificate{PrivateKey: n.Key}
 	for _, one := range append(chain, f.puppet.bundle...) {
 		c.Certificate = append(c.Certificate, one.Raw)
 	}
-	return c, f.puppet.verify(chain, x509.VerifyOptions{
-		DNSName:   n.Identity,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	return c, err
 }
 
 // agentRun does a run, as agents do each half hour.
@@ -227,7 +205,7 @@ func (f *fleet) agentRun(ctx context.Context, n *node) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errWrong, err)
 	}
-	c := f.puppet.client(certificate)
+	c := f.puppet.client(certificate, 1)
 	defer c.CloseIdleConnections()
 	const list = "&ignore=.svn&ignore=CVS&ignore=.git&ignore=.hg&checksum_type=sha256&environment=production"
 	for _, path := range []string{
@@ -260,64 +238,46 @@ func (f *fleet) agentRun(ctx context.Context, n *node) error {
 }
 
 // measurePuppet has the agents of a wave run twice, and measures the second time. Then it lists all certificates.
-func (s *serving) measurePuppet(ctx context.Context, w *wave, result *Result) error {
-	for range sharedLinks {
-		(<-w.puppet.kept).CloseIdleConnections()
-	}
+func (s *serving) measurePuppet(ctx context.Context, f *fleet, result *Result) error {
+	f.puppet.kept.CloseIdleConnections()
 	p := &PuppetResult{}
 	result.Puppet = p
-	for _, first := range []bool{true, false} {
-		if !w.cfg.Puppet.Runs {
-			break
+	if f.cfg.Puppet.Runs {
+		f.act = f.agentRun
+		f.nodes = slices.DeleteFunc(f.nodes, func(n *node) bool { return n.offer == nil })
+		for range 2 {
+			f.count = &counts{failures: &result.failures}
+			if err := s.measure(ctx, f); err != nil {
+				return err
+			}
+			result.Provisioned = cmp.Or(result.Provisioned, f.count.enrolled)
 		}
-		runs := &wave{fleet: &fleet{
-			cfg:     w.cfg,
-			address: w.address,
-			puppet:  w.puppet,
-			nodes:   slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return n.offer == nil }),
-			count:   counts{refusals: map[wire.Code]int{}},
-		}}
-		runs.act = runs.agentRun
-		if err := s.measure(ctx, runs); err != nil {
-			return err
-		}
-		if first {
-			result.Provisioned = runs.count.enrolled
-		} else {
-			p.addRuns(runs)
-		}
-		result.addFailures(&runs.count)
+		c := f.count
+		p.Runs, p.RunsPerMinute = c.enrolled, f.rate(c.enrolled)
+		p.RunP50, p.RunP99 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99)
+		p.RunCPU = perNode(f.after.cpu-f.before.cpu, c.enrolled)
 	}
-	if w.puppet.credential.Certificate == nil {
+	if f.puppet.credential.Certificate == nil {
 		return nil
 	}
-	return p.list(ctx, w.fleet)
-}
-
-func (p *PuppetResult) addRuns(w *wave) {
-	c := &w.count
-	slices.Sort(c.latencies)
-	p.Runs = c.enrolled
-	p.RunsPerMinute = rounded(float64(c.enrolled)/max(c.last.Sub(w.start), 1).Minutes(), 1)
-	p.RunP50, p.RunP99 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99)
-	p.RunCPU = rounded(float64(w.after.cpu-w.before.cpu)/float64(max(c.enrolled, 1))/1000, 10)
+	return p.list(ctx, f.puppet, result.Enrolled)
 }
 
 // list fetches the statuses of all certificates, each time over a new connection.
-func (p *PuppetResult) list(ctx context.Context, f *fleet) error {
+func (p *PuppetResult) list(ctx context.Context, a *puppetAuthority, agents int) error {
 	took := make([]time.Duration, puppetLists)
 	for i := range took {
-		c := f.puppet.client(f.puppet.credential.Certificate)
+		c := a.client(a.credential.Certificate, 1)
 		start := time.Now()
-		b, err := f.puppet.get(ctx, c, puppetStatuses)
+		b, err := a.get(ctx, c, puppetStatuses)
 		took[i] = time.Since(start)
 		c.CloseIdleConnections()
 		var listed []struct{ Name, State string }
 		if err := errors.Join(err, json.Unmarshal(b, &listed)); err != nil {
 			return fmt.Errorf("list statuses: %w", err)
 		}
-		if p.Statuses = len(listed); p.Statuses < f.count.enrolled {
-			return fmt.Errorf("%d statuses of %d agents", p.Statuses, f.count.enrolled)
+		if p.Statuses = len(listed); p.Statuses < agents {
+			return fmt.Errorf("%d statuses of %d agents", p.Statuses, agents)
 		}
 	}
 	slices.Sort(took)
@@ -335,7 +295,8 @@ func (f *fleet) preparePuppet(ctx context.Context, login, host string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", login, err)
 	}
-	f.act = f.requestCertificate
+	f.create, f.act = f.newPuppetNode, f.requestCertificate
+	f.check = func(n *node) error { _, err := f.certificate(n); return err }
 	if f.puppet, err = newPuppetAuthority(ctx, f.address, host, credential); err != nil {
 		return err
 	}
@@ -373,10 +334,10 @@ func (s *serving) addOperator(cfg *Config) error {
 // runWithURL measures the authority at a URL.
 func runWithURL(ctx context.Context, cfg *Config, result *Result) error {
 	s := &serving{puppet: cfg.Puppet.URL, login: cfg.Puppet.Login}
-	w, err := s.wave(ctx, cfg, WaveEnroll)
+	f, err := s.wave(ctx, cfg, WaveEnroll, result)
 	if err != nil {
 		return err
 	}
-	result.add(WaveEnroll, w)
-	return s.measurePuppet(ctx, w, result)
+	result.add(WaveEnroll, f)
+	return s.measurePuppet(ctx, f, result)
 }

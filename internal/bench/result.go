@@ -2,7 +2,6 @@ package bench
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -14,8 +13,7 @@ type Result struct {
 	Nodes       int `json:"nodes"`       // started in the last wave
 	Enrolled    int `json:"enrolled"`    // of the nodes: certificate checked, record on disk
 	Provisioned int `json:"provisioned"` // of the nodes: confirmation on disk
-	Refused     int `json:"refused"`     // finally, in all waves
-	Failed      int `json:"failed"`      // wrong or no reply, in all waves
+	failures
 
 	NodesPerMinute       float64 `json:"nodes_per_minute"`
 	ProvisionedPerMinute float64 `json:"provisioned_per_minute"`
@@ -24,10 +22,6 @@ type Result struct {
 	P50  float64 `json:"p50_ms"` // of successful nodes, from their start (with --rate: scheduled start)
 	P99  float64 `json:"p99_ms"`
 	P999 float64 `json:"p999_ms"`
-
-	Refusals   map[wire.Code]int `json:"refusals"` // refusals by code, including busy, in all waves
-	Broken     int               `json:"broken"`
-	Unanswered int               `json:"unanswered"`
 
 	ServingCPU     float64 `json:"serving_cpu_us_per_node"`
 	DriverCPU      float64 `json:"driver_cpu_us_per_node"`
@@ -43,40 +37,54 @@ type Result struct {
 
 	// ServiceNodes is how many nodes had connections. If not 0, all other figures are of service certificates.
 	ServiceNodes int `json:"service_nodes,omitempty"`
+}
 
-	Why []string `json:"why"` // the first few causes of refusals and failures
+// failures are counted in all waves.
+type failures struct {
+	Refused int `json:"refused"` // finally
+	Failed  int `json:"failed"`  // wrong or no reply
+
+	Refusals   map[wire.Code]int `json:"refusals"` // by code, including busy
+	Broken     int               `json:"broken"`
+	Unanswered int               `json:"unanswered"`
+
+	Why []string `json:"why"` // the first few causes
 }
 
 func newResult(cfg *Config) *Result {
-	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Stored: cfg.Stored}
+	return &Result{failures: failures{Refusals: map[wire.Code]int{}, Why: []string{}}, Stored: cfg.Stored}
 }
 
-// add adds a wave: counts are summed, most other figures are of the last wave.
-func (r *Result) add(kind Wave, w *wave) {
-	c := &w.count
+// add adds a wave: most figures are of the last one.
+func (r *Result) add(kind Wave, f *fleet) {
+	c := f.count
 	r.Nodes, r.Enrolled, r.Provisioned = int(c.begun.Load()), c.enrolled, c.provisioned
-	r.addFailures(c)
-
-	took := max(c.last.Sub(w.start), 1)
-	rate := func(n int) float64 { return math.Round(float64(n) / took.Minutes()) }
-	r.Seconds = rounded(took.Seconds(), 1000)
+	r.Seconds = rounded(f.took().Seconds(), 1000)
 	if kind == WaveEnroll || r.NodesPerMinute == 0 {
-		r.NodesPerMinute = rate(c.enrolled)
+		r.NodesPerMinute = f.rate(c.enrolled)
 	}
 	through := c.enrolled
 	if kind == WaveApplied {
 		through = c.provisioned
-		r.ProvisionedPerMinute = rate(through)
+		r.ProvisionedPerMinute = f.rate(through)
 	}
-	slices.Sort(c.latencies)
 	r.P50, r.P99, r.P999 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99),
 		milliseconds(c.latencies, 0.999)
+	r.ServingCPU = perNode(f.after.cpu-f.before.cpu, through)
+	r.DriverCPU = perNode(f.cpu, through)
+	r.WrittenPerNode = math.Round(float64(f.after.written-f.before.written) / float64(max(through, 1)))
+	r.PeakMemory = f.after.peak
+}
 
-	perNode := func(n int64) float64 { return float64(n) / float64(max(through, 1)) }
-	r.ServingCPU = rounded(perNode(w.after.cpu-w.before.cpu)/1000, 10)
-	r.DriverCPU = rounded(perNode(w.cpu)/1000, 10)
-	r.WrittenPerNode = math.Round(perNode(w.after.written - w.before.written))
-	r.PeakMemory = w.after.peak
+// took is the time until the last node was done.
+func (f *fleet) took() time.Duration { return max(f.count.last.Sub(f.start), 1) }
+
+// rate returns nodes a minute.
+func (f *fleet) rate(nodes int) float64 { return math.Round(float64(nodes) / f.took().Minutes()) }
+
+// perNode returns microseconds for each node.
+func perNode(cpu int64, nodes int) float64 {
+	return rounded(float64(cpu)/float64(max(nodes, 1))/1000, 10)
 }
 
 // milliseconds returns a quantile of sorted latencies by the nearest-rank method.
@@ -92,15 +100,3 @@ func rounded(x, by float64) float64 { return math.Round(x*by) / by }
 
 // Missing returns how many nodes failed.
 func (r *Result) Missing() int { return r.Refused + r.Failed }
-
-func (r *Result) addFailures(c *counts) {
-	r.Refused += c.refused
-	r.Failed += c.failed
-	r.Broken += c.broken
-	r.Unanswered += c.unanswered
-	for code, n := range c.refusals {
-		r.Refusals[code] += n
-	}
-	r.Why = append(r.Why, c.why...)
-	r.Why = r.Why[:min(len(r.Why), maxWhy)]
-}

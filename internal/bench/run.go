@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"muster/internal/inputfile"
 	"muster/internal/span"
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/choria"
 )
@@ -38,7 +36,7 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
 	if cfg.Stored > 0 {
 		if err := s.fill(ctx, &cfg); err != nil {
 			return nil, err
@@ -69,19 +67,28 @@ func runWithToken(ctx context.Context, cfg *Config, result *Result) error {
 		cfg.Choria = choria.V2
 	}
 	s := &serving{url: "nats://" + strings.TrimPrefix(claims.URLs()[0], "nats://"), given: text}
-	w, err := s.wave(ctx, cfg, WaveApplied)
+	f, err := s.wave(ctx, cfg, WaveApplied, result)
 	if err == nil {
-		result.add(WaveApplied, w)
+		result.add(WaveApplied, f)
 	}
 	return err
 }
 
 // runWave runs one wave with new serving processes. During the last wave the idle nodes are connected.
-func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
-	if err := s.start(ctx, cfg); err != nil {
+func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) (err error) {
+	ctx, ended := context.WithCancelCause(ctx)
+	defer ended(nil)
+	defer func() {
+		cause := context.Cause(ctx)
+		if stopped := s.halt(); err == nil {
+			err = stopped
+		} else if cause != nil {
+			err = cause
+		}
+	}()
+	if err := s.start(ctx, cfg, ended); err != nil {
 		return err
 	}
-	defer func() { _ = s.halt() }()
 	if cfg.Puppet.Enabled {
 		if err := s.addOperator(cfg); err != nil {
 			return err
@@ -93,69 +100,56 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 	}
 	result.StartMS, result.StartMemory = rounded(s.opened.Seconds()*1000, 10), u.memory
 	if cfg.Services {
-		return errors.Join(s.services(ctx, cfg, result), s.halt())
+		return s.services(ctx, cfg, result)
 	}
 	if last && cfg.Idle > 0 {
-		end, err := s.idle(ctx, cfg, result)
+		idle, err := s.idle(ctx, cfg, result)
 		if err != nil {
 			return err
 		}
-		defer end()
+		defer idle.closeLinks()
 	}
-	w, err := s.wave(ctx, cfg, kind)
+	f, err := s.wave(ctx, cfg, kind, result)
 	if err != nil {
 		return err
 	}
 	if last && cfg.Stored > 0 {
-		if err := s.waitListed(ctx, w); err != nil {
+		if err := s.waitListed(ctx, f); err != nil {
 			return err
 		}
 	}
-	result.add(kind, w)
+	result.add(kind, f)
 	if cfg.Puppet.Enabled {
-		if err := s.measurePuppet(ctx, w, result); err != nil {
-			return err
-		}
+		return s.measurePuppet(ctx, f, result)
 	}
-	return s.halt()
+	return nil
 }
 
-type wave struct {
-	*fleet
-	start  time.Time
-	before usage
-	after  usage
-	cpu    int64
-}
-
-func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, error) {
-	ctx, cancel := s.whileServed(ctx)
-	defer cancel()
+// wave runs a wave. Its failures are added to result.
+func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave, result *Result) (*fleet, error) {
 	f, err := s.newFleet(ctx, cfg, kind)
-	w := &wave{fleet: f}
-	if err == nil {
-		err = s.measure(ctx, w)
-	}
-	if err == nil {
-		err = f.verify(ctx)
-	}
 	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
+		return nil, err
 	}
-	return w, nil
+	f.count = &counts{failures: &result.failures}
+	if err := s.measure(ctx, f); err != nil {
+		return nil, err
+	}
+	return f, f.verify(ctx)
 }
 
-func (s *serving) measure(ctx context.Context, w *wave) (err error) {
+func (s *serving) measure(ctx context.Context, f *fleet) (err error) {
 	runtime.GC() // each wave starts with a clean heap
 	defer lowerPriority()()
-	if w.before, err = usageOf(s.pids); err != nil {
+	if f.before, err = usageOf(s.pids); err != nil {
 		return err
 	}
-	w.start, w.cpu = time.Now(), -ownCPU()
-	err = w.playAll(ctx, w.start)
-	w.cpu += ownCPU()
+	f.start, f.cpu = time.Now(), -ownCPU()
+	err = f.playAll(ctx, f.start)
+	f.cpu += ownCPU()
+	slices.Sort(f.count.latencies)
 	after, uerr := usageOf(s.pids)
-	w.after = after
+	f.after = after
 	return errors.Join(err, uerr)
 }
 
@@ -163,59 +157,16 @@ func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 // and the Go runtime returns memory slowly.
 const settling = 30 * time.Second
 
-// provision provisions muster's agents.
-func (s *serving) provision(ctx context.Context, cfg *Config, nodes int) (*wave, error) {
-	alone := *cfg
-	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = nodes, 0, Connection{Shared: true}, 0
-	alone.Choria = 0
-	w, err := s.wave(ctx, &alone, WaveApplied)
-	if err == nil && w.count.provisioned < nodes {
-		err = fmt.Errorf("provision nodes: %d of %d, %v", w.count.provisioned, nodes, w.count.why)
-	}
-	return w, err
-}
-
-// idle provisions nodes, connects them to the fleet, and measures the serving processes. end disconnects the nodes.
-func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
-	w, err := s.provision(ctx, cfg, cfg.Idle)
+// idle connects nodes to the fleet, and measures the serving processes.
+func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (*fleet, error) {
+	f, err := s.members(ctx, cfg, cfg.Idle)
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var conns []*nats.Conn
-	end = func() {
-		for _, nc := range conns {
-			nc.Close()
-		}
-	}
-	defer func() {
-		if err != nil {
-			end()
-		}
-	}()
-	err = each(ctx, cfg.Idle, 2*runtime.GOMAXPROCS(0), func(i int) error {
-		n := w.nodes[i]
-		reply, err := wire.DecodeReply(n.offer.reply)
-		if err != nil {
-			return err
-		}
-		nc, err := n.DialFleet(s.url, reply.Enrolled)
-		if err != nil {
-			return fmt.Errorf("%s: connect to the fleet: %w", n.Identity, err)
-		}
-		mu.Lock()
-		conns = append(conns, nc)
-		mu.Unlock()
-		_, err = nc.Subscribe(wire.CommandSubject(wire.Identity(n.Identity)), func(*nats.Msg) {})
-		return err
-	})
-	if err != nil {
-		return end, err
-	}
 	if !span.Sleep(ctx, settling) {
-		return end, ctx.Err()
+		return nil, ctx.Err()
 	}
 	u, err := usageOf(s.pids)
 	result.Idle, result.IdleMemory = cfg.Idle, u.memory
-	return end, err
+	return f, err
 }

@@ -2,141 +2,122 @@ package bench
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
-	"sync"
+
+	"github.com/nats-io/nats.go"
 
 	"muster/internal/simnode"
 	"muster/internal/wire"
-	"muster/server/trust"
 )
 
 // serviceNodes is how many nodes ask for service certificates, each over its own connection to the fleet.
 const serviceNodes = 1000
 
-// A fleetLink is a node's connection to the fleet.
-type fleetLink struct {
-	mu sync.Mutex
-	*conn
+// members provisions muster's agents, and connects each to the fleet.
+func (s *serving) members(ctx context.Context, cfg *Config, nodes int) (*fleet, error) {
+	alone, result := *cfg, newResult(cfg)
+	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = nodes, 0, Connection{Shared: true}, 0
+	alone.Choria = 0
+	f, err := s.wave(ctx, &alone, WaveApplied, result)
+	if err != nil {
+		return nil, err
+	}
+	if got := f.count.provisioned; got < nodes {
+		return nil, fmt.Errorf("provision nodes: %d of %d, %v", got, nodes, result.Why)
+	}
+	f.links = make([]*sharedLink, nodes)
+	for i, n := range f.nodes {
+		f.links[i] = &sharedLink{dial: func() (*nats.Conn, error) { return n.DialFleet(s.url, n.offer) }}
+		n.link, n.credentials = f.links[i], f.links[i].credentials
+	}
+	err = each(ctx, nodes, 2*runtime.GOMAXPROCS(0), func(i int) error {
+		name := f.nodes[i].Identity
+		nc, err := f.links[i].conn()
+		if err == nil {
+			_, err = nc.Subscribe(wire.CommandSubject(wire.Identity(name)), func(*nats.Msg) {})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		f.closeLinks()
+	}
+	return f, err
 }
 
-func (l *fleetLink) ask(subject string, payload []byte) ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn.ask(subject, payload)
-}
-
-// services connects provisioned nodes, and measures their requests for cfg.Nodes service certificates with new keys.
+// services measures requests of provisioned nodes for cfg.Nodes service certificates with new keys.
 func (s *serving) services(ctx context.Context, cfg *Config, result *Result) error {
-	ctx, cancel := s.whileServed(ctx)
-	defer cancel()
-	owners, err := s.provision(ctx, cfg, min(cfg.Nodes, serviceNodes))
+	owners, err := s.members(ctx, cfg, min(cfg.Nodes, serviceNodes))
 	if err != nil {
 		return err
 	}
+	defer owners.closeLinks()
 	nodes := len(owners.nodes)
-	links := make([]link, nodes)
-	defer func() {
-		for _, l := range links {
-			hangUp(l)
-		}
-	}()
-	if err := each(ctx, nodes, 2*runtime.GOMAXPROCS(0), func(i int) (err error) {
-		links[i], err = owners.dialFleet(owners.nodes[i])
-		return err
-	}); err != nil {
-		return fmt.Errorf("connect to the fleet: %w", err)
-	}
-	w := &wave{fleet: &fleet{
+	f := &fleet{
 		cfg:   cfg,
 		root:  s.root,
+		links: owners.links,
 		nodes: make([]*node, cfg.Nodes),
-		count: counts{refusals: map[wire.Code]int{}},
-	}}
-	w.act = w.requestService
+		count: &counts{failures: &result.failures},
+	}
+	f.act, f.check = f.requestService, f.checkService
 	if err := each(ctx, cfg.Nodes, runtime.GOMAXPROCS(0), func(i int) (err error) {
-		owner := i % nodes
-		w.nodes[i], err = newService(owners.nodes[owner], links[owner], "s"+strconv.Itoa(i/nodes))
+		f.nodes[i], err = newService(owners.nodes[i%nodes], "s"+strconv.Itoa(i/nodes))
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := errors.Join(s.measure(ctx, w), w.verify(ctx)); err != nil {
-		return errors.Join(context.Cause(ctx), err)
+	if err := errors.Join(s.measure(ctx, f), f.verify(ctx)); err != nil {
+		return err
 	}
-	result.add(WaveEnroll, w)
+	result.add(WaveEnroll, f)
 	result.ServiceNodes = nodes
 	return nil
 }
 
-// dialFleet connects a node over mutual TLS.
-func (f *fleet) dialFleet(n *node) (link, error) {
-	reply, err := wire.DecodeReply(n.offer.reply)
-	if err != nil {
-		return nil, err
-	}
-	roots := []*x509.Certificate{f.root}
-	own, err := trust.Check(n.Key, reply.Enrolled.Certificate, roots, wire.Identity(n.Identity), now)
-	if err != nil {
-		return nil, err
-	}
-	c, err := dial(f.address, &credentials{name: wire.NewID()}, own.TLS("localhost", now))
-	if err != nil {
-		return nil, err
-	}
-	return &fleetLink{conn: c}, nil
-}
-
 // newService returns a service certificate that a node is to request. It has its own key.
-func newService(owner *node, l link, name string) (*node, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func newService(owner *node, name string) (*node, error) {
+	s, err := simnode.New(name+"."+owner.Identity, "")
 	if err != nil {
 		return nil, err
 	}
-	n := &node{Node: &simnode.Node{Identity: owner.Identity, Key: key}, fleet: l, service: name}
-	if n.CSR, err = simnode.CSR(key, n.serviceName()); err != nil {
-		return nil, err
-	}
+	n := &node{Node: s, credentials: owner.credentials, link: owner.link, service: s.Identity}
+	n.Identity = owner.Identity
 	r := &wire.CertificateRequest{
 		ID:       wire.NewID(),
 		Identity: owner.Identity,
 		Name:     name,
 		Verb:     wire.CertificateIssue,
-		CSR:      n.CSR,
+		CSR:      s.CSR,
 		Source:   "file",
 	}
-	n.prepared.id = r.ID
-	n.prepared.data, err = wire.Encode(r)
+	n.prepared, err = n.newRequest(r.ID, r)
 	return n, err
 }
 
-func (n *node) serviceName() string { return n.service + "." + n.Identity }
-
 func (f *fleet) requestService(_ context.Context, n *node) error {
-	b, err := n.prepared.send(n.fleet, wire.SubjectCertificate)
-	if err != nil {
-		return err
+	reply, err := f.ask(n, n.prepared, wire.SubjectCertificate)
+	if err == nil && reply.Certificate == nil {
+		err = fmt.Errorf("%w: no certificate in the reply", errWrong)
 	}
-	reply, err := wire.DecodeReply(b)
-	if err != nil || reply.Certificate == nil {
-		return fmt.Errorf("%w: no certificate in the reply: %w", errWrong, err)
+	if err == nil {
+		n.offer = &wire.Enrolled{Certificate: reply.Certificate.Certificate}
 	}
-	n.offer = &offer{reply: b}
-	return f.checkSigned(n, n.prepared, b, &wire.Reply{Certificate: reply.Certificate})
+	return err
 }
 
 // checkService returns an error unless a service can use what the node got.
 func (f *fleet) checkService(n *node) error {
-	reply, err := wire.DecodeReply(n.offer.reply)
-	if err != nil {
-		return err
-	}
-	text, roots := reply.Certificate.Certificate, []*x509.Certificate{f.root}
-	return n.verify(text, roots, n.serviceName(), x509.ExtKeyUsageServerAuth)
+	_, err := n.verify(x509.VerifyOptions{
+		DNSName:   n.service,
+		Roots:     poolOf(f.root),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
 }

@@ -56,14 +56,14 @@ type server struct {
 	ended chan struct{} // closed at its end
 }
 
-// start starts the serving processes one after another; each logs to a file.
-func (s *serving) start(ctx context.Context, cfg *Config) error {
+// start starts the serving processes one after another; each logs to a file. ended gets the first one's end.
+func (s *serving) start(ctx context.Context, cfg *Config, ended context.CancelCauseFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	s.pids, s.url = nil, "nats://"+s.broker
 	began := time.Now()
 	for i, args := range s.commands(cfg) {
-		p, err := startServer(cfg.Program(args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"))
+		p, err := startServer(cfg.Program(args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"), ended)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (s *serving) start(ctx context.Context, cfg *Config) error {
 	return nil
 }
 
-func startServer(cmd *exec.Cmd, log string) (*server, error) {
+func startServer(cmd *exec.Cmd, log string, ended context.CancelCauseFunc) (*server, error) {
 	f, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,11 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd, err)
 	}
-	go func() { _ = cmd.Wait(); close(p.ended) }()
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+		ended(fmt.Errorf("%s has ended: %s", strings.Join(cmd.Args[:3], " "), logTail(log)))
+	}()
 	return p, nil
 }
 
@@ -109,28 +113,11 @@ func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) 
 			return string(bytes.Join(m[1:], nil)), nil
 		}
 		select {
-		case <-p.ended:
-			return "", errors.New("it ended: " + logTail(p.log))
 		case <-ctx.Done():
 			return "", fmt.Errorf("it is not ready in time: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}
-}
-
-// whileServed returns a context that ends when a serving process ends; its cause says which.
-func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	for _, p := range s.servers {
-		go func() {
-			select {
-			case <-p.ended:
-				cancel(fmt.Errorf("%s has ended: %s", strings.Join(p.cmd.Args[:3], " "), logTail(p.log)))
-			case <-ctx.Done():
-			}
-		}()
-	}
-	return ctx, func() { cancel(nil) }
 }
 
 // logTail returns the last five lines of a log, since a mistake in a policy takes three.
@@ -141,14 +128,14 @@ func logTail(log string) string {
 }
 
 // waitListed waits until the provisioner has listed all nodes, so that the measurement includes this memory.
-func (s *serving) waitListed(ctx context.Context, w *wave) error {
+func (s *serving) waitListed(ctx context.Context, f *fleet) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	if _, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed); err != nil {
 		return fmt.Errorf("wait for the list of nodes: %w", err)
 	}
 	u, err := usageOf(s.pids)
-	w.after.peak = u.peak
+	f.after.peak = u.peak
 	return err
 }
 
@@ -169,10 +156,4 @@ func (s *serving) halt() error {
 	}
 	s.servers = nil
 	return errors.Join(errs...)
-}
-
-// stop stops all processes and removes their files. It can be called at any time.
-func (s *serving) stop() error {
-	_ = s.halt() // the measurement is complete
-	return os.RemoveAll(s.dir)
 }

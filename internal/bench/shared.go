@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -19,11 +18,10 @@ type link interface {
 	close()
 }
 
-// A sharedLink is a connection for many nodes, made with nats.go. It connects again after a disconnect.
+// A sharedLink is a connection made with nats.go, for many requests at a time. It connects again after a disconnect.
 type sharedLink struct {
-	*credentials
-	url    string
-	secure *tls.Config
+	credentials
+	dial func() (*nats.Conn, error)
 
 	mu sync.Mutex
 	nc *nats.Conn // guarded by mu; nil: none
@@ -35,28 +33,35 @@ func (l *sharedLink) conn() (*nats.Conn, error) {
 	if l.nc != nil && !l.nc.IsClosed() {
 		return l.nc, nil
 	}
+	var err error
+	if l.nc, err = l.dial(); err != nil {
+		err = fmt.Errorf("connect: %w", err)
+	}
+	return l.nc, err
+}
+
+// dialShared connects for many nodes.
+func (f *fleet) dialShared(c credentials) (*nats.Conn, error) {
 	options := []nats.Option{
-		nats.Name(l.name),
-		nats.CustomInboxPrefix(wire.InboxPrefix(l.name)),
-		nats.Token(l.token),
+		nats.Name(c.name),
+		nats.CustomInboxPrefix(wire.InboxPrefix(c.name)),
+		nats.Token(c.token),
 		nats.NoReconnect(),
 		nats.Timeout(dialTimeout),
 	}
-	if l.session != nil {
-		options = append(options, nats.Nkey(l.session.Name(), l.session.Prove))
+	if c.session != nil {
+		options = append(options, nats.Nkey(c.session.Name(), c.session.Prove))
 	}
-	if l.secure != nil {
-		options = append(options, nats.Secure(l.secure))
+	if f.secure != nil {
+		options = append(options, nats.Secure(f.secure))
 	}
-	var err error
-	l.nc, err = nats.Connect(l.url, options...)
-	return l.nc, err
+	return nats.Connect("nats://"+f.address, options...)
 }
 
 func (l *sharedLink) ask(subject string, payload []byte) ([]byte, error) {
 	nc, err := l.conn()
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		return nil, err
 	}
 	m, err := nc.Request(subject, payload, replyTimeout)
 	if errors.Is(err, nats.ErrTimeout) {

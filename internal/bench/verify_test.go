@@ -46,19 +46,19 @@ func TestWrongCertificatesAreFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := &node{Node: s, offer: offered(t, &wire.Enrolled{
-				Serial:      "0a1b",
+			e := &wire.Enrolled{
 				Certificate: tt.certificate,
 				Files:       wire.Files{Configuration: map[string]string{"größe": "a\tb \"quoted\" \u2028<&>"}},
-			}, "")}
-			err := n.check(rootOf(t, tt.root))
+			}
+			e.Digest = wire.Digest(e.Certificate, e.Files)
+			err := (&fleet{root: rootOf(t, tt.root)}).checkAgent(&node{Node: s, offer: e})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})
 	}
-	n := &node{Node: s, offer: offered(t, &wire.Enrolled{Serial: "0a1b", Certificate: good}, "another")}
-	if err := n.check(rootOf(t, ours)); err == nil || !strings.Contains(err.Error(), "digest") {
+	n := &node{Node: s, offer: &wire.Enrolled{Certificate: good, Digest: "another"}}
+	if err := (&fleet{root: rootOf(t, ours)}).checkAgent(n); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("a wrong digest: %v", err)
 	}
 }
@@ -101,7 +101,11 @@ func TestUnusableChoriaConfigurationsAreFailures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = f.checkConfigured(&node{Node: n.Node, offer: &offer{reply: body}})
+			n := &node{Node: n.Node}
+			if _, event, err := f.answer(n, body); err != nil || event != "provisioned" {
+				t.Fatalf("event %q, %v, want provisioned", event, err)
+			}
+			err = f.checkConfigured(n)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -136,7 +140,7 @@ func TestUnusablePuppetCertificatesAreFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := f.certificate(&node{Node: agent, offer: &offer{reply: []byte(tt.certificate)}})
+			_, err := f.certificate(&node{Node: agent, offer: &wire.Enrolled{Certificate: tt.certificate}})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -148,7 +152,7 @@ func TestUnusablePuppetCertificatesAreFailures(t *testing.T) {
 func TestUnusableServiceCertificatesAreFailures(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
-	n, err := newService(&node{Node: &simnode.Node{Identity: "n1.run.bench.muster"}}, nil, "s1")
+	n, err := newService(&node{Node: &simnode.Node{Identity: "n1.run.bench.muster"}}, "s1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,17 +174,8 @@ func TestUnusableServiceCertificatesAreFailures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := wire.Encode(&wire.Reply{ID: wire.NewID(), Installation: "i", Certificate: &wire.ServiceCertificate{
-				Name:        "s1",
-				Serial:      "0a1b",
-				Certificate: c.Chain,
-				CA:          tt.by.RootsPEM(),
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			own.offer = &offer{reply: b}
-			err = f.checkOffer(&own)
+			own.offer = &wire.Enrolled{Certificate: c.Chain}
+			err = f.checkService(&own)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -189,23 +184,6 @@ func TestUnusableServiceCertificatesAreFailures(t *testing.T) {
 }
 
 const pemEnd = "-----END CERTIFICATE-----\n"
-
-// offered returns the offer of e, with its digest unless one is given.
-func offered(t *testing.T, e *wire.Enrolled, digest string) *offer {
-	t.Helper()
-	if e.Digest = digest; digest == "" {
-		e.Digest = wire.Digest(e.Certificate, e.Files)
-	}
-	b, err := wire.Encode(&wire.Reply{ID: wire.NewID(), Installation: "i", Enrolled: e})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &offer{reply: b, serial: member(b, "serial"), digest: member(b, "digest")}
-	if o.serial != e.Serial || o.digest != e.Digest {
-		t.Errorf("offer %q, %q, want %q, %q", o.serial, o.digest, e.Serial, e.Digest)
-	}
-	return o
-}
 
 func rootOf(t *testing.T, a *ca.Authority) *x509.Certificate {
 	t.Helper()

@@ -54,20 +54,12 @@ func Session(nc *nats.Conn) *seal.Session {
 	return d.session
 }
 
-// Encode encodes a message as [Enroll] and [Apply] do over nc, and returns the decoder of its replies.
-func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
-	b, opener, err := EncodeIn(Session(nc), message)
-	if err != nil || opener == nil {
+// Encode encodes a message in a session, and returns the decoder of its replies. A nil session does not seal.
+func Encode(session *seal.Session, message any) ([]byte, func(reply []byte) (*wire.Reply, error), error) {
+	if session == nil {
+		b, err := wire.Encode(message)
 		return b, wire.DecodeReply, err
 	}
-	return b, opener.DecodeReply, nil
-}
-
-// EncodeIn encodes a message in a session and returns the opener of its replies. A nil session has no opener.
-func EncodeIn(session *seal.Session, message any) (b []byte, opener *seal.ReplyOpener, err error) {
-	if session == nil {
-		b, err = wire.Encode(message)
-		return b, nil, err
-	}
-	return session.Encode(message)
+	b, opener, err := session.Encode(message)
+	return b, opener.DecodeReply, err
 }

@@ -142,7 +142,7 @@ func Certificate(ctx context.Context, nc *nats.Conn, r *wire.CertificateRequest)
 }
 
 func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire.Reply, error) {
-	b, decode, err := Encode(nc, message)
+	b, decode, err := Encode(Session(nc), message)
 	if err != nil {
 		return nil, err
 	}
@@ -155,14 +155,11 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire
 
 // Successor returns the node with a new key, as after a renewal.
 func (n *Node) Successor() (*Node, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("node key: %w", err)
+	next, err := New(n.Identity, n.Token)
+	if err == nil {
+		next.Facts, next.Boot = n.Facts, n.Boot
 	}
-	next := *n
-	next.Key = key
-	next.CSR, err = CSR(key, n.Identity)
-	return &next, err
+	return next, err
 }
 
 // Renewal returns a request for a certificate for the key of next, signed by n's key. If next is n, the key stays.

@@ -58,7 +58,7 @@ func TestNodesToldBusyEnrollInTheEnd(t *testing.T) {
 // persist repeats a request while the reply is busy, at the time that the reply names. It returns the last reply and
 // the longest such wait, in milliseconds. All requests together have ten minutes, for slow machines.
 func persist(f *testbed.Fleet, conn *nats.Conn, subject string, n *simnode.Node, message any, busy *atomic.Int64) (r *wire.Reply, longest int64, err error) {
-	b, decode, err := simnode.Encode(conn, message)
+	b, decode, err := simnode.Encode(simnode.Session(conn), message)
 	if err != nil {
 		return nil, 0, err
 	}

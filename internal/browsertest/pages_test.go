@@ -55,7 +55,7 @@ func pagesOf(f *testbed.Fleet) [][2]string {
 	tid := string(f.Record("web1.example.net").Token)
 	return [][2]string{
 		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-searched",
-			"/nodes?q=*.example.net&state=provisioned&within=720h&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
+			"/nodes?q=*.example.net&state=provisioned&expires_before=30d&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
 		{"nodes-by-fact", "/nodes?fact=role%3Dweb&fact=rack%3Dr*"}, {"nodes-by-other-fact", "/nodes?fact=kernel%3D6"},
 		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"},
 		{"node-refused", "/nodes/web6.example.net"}, {"node-waiting", "/nodes/db2.example.net"},

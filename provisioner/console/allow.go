@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"muster/provisioner/operate"
@@ -77,7 +78,7 @@ func (c allowPages) addAllowance(v *visit) error {
 	cause, wrong := reason(v)
 	p.Why = cause.Why
 	span, err := time.ParseDuration(p.For)
-	if err != nil || !offered(ends, p.For) {
+	if err != nil || !slices.ContainsFunc(ends, func(c choice) bool { return c.Value == p.For }) {
 		wrong = errors.Join(wrong, fmt.Errorf("for %.40q: want one of the list", p.For))
 	}
 	if pattern, err := wire.ParsePattern(p.Pattern); err != nil {

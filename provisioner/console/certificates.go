@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"maps"
 	"net/url"
 	"strings"
 
@@ -12,9 +11,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// certificatesPage is a list of service certificates. Its form has the parameters of the API.
 type certificatesPage struct {
-	url.Values // as given
+	listForm
 
 	States  []services.State
 	Withins []choice
@@ -22,28 +20,15 @@ type certificatesPage struct {
 	Page    *services.Page
 }
 
-// Link leads to the page with a cursor; "": the first one.
-func (p *certificatesPage) Link(cursor string) string {
-	v := maps.Clone(p.Values)
-	v.Set("cursor", cursor)
-	return "/certificates?" + v.Encode()
-}
-
-// endsWithin are choices of expires_before.
-var endsWithin = []choice{
-	{"", "any time"}, {"0s", "has expired"}, {"1d", "within a day"}, {"7d", "within 7 days"}, {"30d", "within 30 days"},
-}
-
 func (c certificatePages) certificates(v *visit) error {
-	p := &certificatesPage{Values: v.r.URL.Query(), States: services.States, Withins: endsWithin, Sorts: sorts}
+	p := &certificatesPage{listForm: formOf(v), States: services.States, Withins: withins, Sorts: sorts}
 	q, err := services.ParseQuery(p.Values, c.cfg.Now())
 	if err != nil {
-		return badRequest(err)
+		err = badRequest(err)
+	} else {
+		p.Page, err = c.cfg.Certificates.Index().Page(q)
 	}
-	if p.Page, err = c.cfg.Certificates.Index().Page(q); err != nil {
-		return err
-	}
-	return c.page(v, "certificates", "Certificates", p)
+	return c.list(v, "certificates", "Certificates", &p.listForm, p, err)
 }
 
 // certificatePage is a service certificate.

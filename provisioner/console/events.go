@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,25 +19,25 @@ const (
 )
 
 type eventsPage struct {
-	Type, Node, Code, Since string
-	Types                   []choice
-	Codes                   []wire.Code
-	Sinces                  []choice
-	Events                  []*loggedEvent // newest first
-	More                    bool           // there are older ones
-	Partial                 bool           // searchTime ended first
-	Live                    bool
-	Broken                  error
-	Problem                 string
+	listForm
+
+	Types   []choice
+	Codes   []wire.Code
+	Sinces  []choice
+	Events  []*loggedEvent // newest first
+	More    bool           // there are older ones
+	Partial bool           // searchTime ended first
+	Live    bool
+	Broken  error
 }
 
 // sinces are the ranges offered. The empty one shows the events in memory, live.
 var sinces = []choice{
 	{"", "the newest, live"},
 	{"1h", "the last hour"},
-	{"24h", "the last day"},
-	{"168h", "the last week"},
-	{"720h", "the last 30 days"},
+	{"1d", "the last day"},
+	{"7d", "the last week"},
+	{"30d", "the last 30 days"},
 }
 
 // eventChoices are groups of types, then each type.
@@ -57,34 +56,13 @@ func eventChoices() []choice {
 }
 
 func (c eventPages) events(v *visit) error {
-	given := v.r.URL.Query()
-	p := &eventsPage{
-		Type:   given.Get("type"),
-		Node:   wire.FoldName(given.Get("node")),
-		Code:   given.Get("code"),
-		Since:  given.Get("since"),
-		Types:  eventChoices(),
-		Codes:  events.Codes(),
-		Sinces: sinces,
-	}
-	q := events.Query{Type: p.Type, Code: wire.Code(p.Code), Once: true}
-	var err error
-	if p.Node != "" {
-		q.Node, err = wire.ParseIdentity(p.Node)
-	}
-	if err == nil && p.Since != "" {
-		var age time.Duration
-		if age, err = time.ParseDuration(p.Since); err != nil || !offered(sinces, p.Since) {
-			err = fmt.Errorf("since %.40q: want one of the list", p.Since)
-		}
-		q.Since = c.cfg.Now().Add(-age)
-	}
+	p := &eventsPage{listForm: formOf(v), Types: eventChoices(), Codes: events.Codes(), Sinces: sinces}
+	q, err := events.ParseQuery(p.Values, c.cfg.Now())
+	q.Once = true
 	switch {
 	case err != nil:
-		p.Problem = err.Error()
-		c.show(v.w, v.r, v.login, 400, "events", "Events", p)
-		return nil
-	case p.Since == "":
+		err = badRequest(err)
+	case p.Get("since") == "":
 		_, p.Broken = c.activity.hour()
 		p.Live = true
 		p.Events = c.activity.newest(maxShown+1, func(t *loggedEvent) bool { return q.Wants(t.Stored) })
@@ -96,7 +74,7 @@ func (c eventPages) events(v *visit) error {
 	if len(p.Events) > maxShown {
 		p.Events, p.More = p.Events[:maxShown], true
 	}
-	return c.page(v, "events", "Events", p)
+	return c.list(v, "events", "Events", &p.listForm, p, err)
 }
 
 func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {

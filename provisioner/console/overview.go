@@ -115,9 +115,9 @@ func (p *overviewPage) countNodes() {
 	}
 	const link = "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
 	p.Expiries = bars([]row{
-		{Label: "expired", Link: link + "&within=0s", Count: p.Nodes.Expired, Tone: "bad"},
-		{Label: "within a day", Link: link + "&within=24h", Count: p.Nodes.Day, Tone: "bad"},
-		{Label: "1 to 7 days", Link: link + "&within=168h", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
+		{Label: "expired", Link: link + "&expires_before=0s", Count: p.Nodes.Expired, Tone: "bad"},
+		{Label: "within a day", Link: link + "&expires_before=1d", Count: p.Nodes.Day, Tone: "bad"},
+		{Label: "1 to 7 days", Link: link + "&expires_before=7d", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
 		{Label: "later", Link: link, Count: p.Nodes.Live - p.Nodes.Week},
 	})
 }

@@ -42,7 +42,7 @@ func waits(t testing.TB, f *testbed.Fleet, identity string) {
 func pagesOf(f *testbed.Fleet) []string {
 	tid := string(f.Record("web1.example.net").Token)
 	return []string{
-		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" +
+		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&expires_before=30d&sort=expires", "/nodes?state=" +
 			tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net",
 		"/nodes/db1.example.net",
 		"/nodes/web1.example.net/do/revoke", "/approvals", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens",

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"muster/internal/paging"
+	"muster/internal/span"
 	"muster/internal/wire"
 )
 
@@ -71,6 +75,38 @@ type Query struct {
 
 	// Once ends the query at the event that is newest when it starts.
 	Once bool
+}
+
+// QueryParameters are the parameters of [ParseQuery].
+var QueryParameters = []string{"after", "since", "type", "node", "code", "once"}
+
+// ParseQuery reads a query of the API or the console. The error lists every mistake. Empty parameters are absent ones.
+func ParseQuery(v url.Values, now time.Time) (Query, error) {
+	p := paging.Parameters{Values: v, Now: now}
+	q := Query{
+		Since: p.Time("since", span.ParsePast),
+		Type:  v.Get("type"),
+		Code:  wire.Code(v.Get("code")),
+		Once:  p.True("once"),
+	}
+	if after := v.Get("after"); after != "" {
+		place, err := ParseCursor(after)
+		p.Wrong("after", err)
+		q.After = &place
+	}
+	if node := v.Get("node"); node != "" {
+		var err error
+		q.Node, err = wire.ParseName(node)
+		p.Wrong("node", err)
+	}
+	if !TypeBegins(q.Type) {
+		p.Wrong("type", fmt.Errorf("no event type begins with %.64q, want one such as io.muster.node.enrolled, or a "+
+			"prefix", q.Type))
+	}
+	if q.Code != "" && !slices.Contains(Codes(), q.Code) {
+		p.Wrong("code", fmt.Errorf("unknown code %.64q", q.Code))
+	}
+	return q, p.Err(nil)
 }
 
 // Wants reports whether the query selects the event.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/paging"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -38,13 +39,45 @@ type Filter struct {
 	Facts []string
 }
 
-// IsZero reports whether it selects every node.
-func (f *Filter) IsZero() bool { return reflect.ValueOf(*f).IsZero() }
-
 // A Query asks for a page of a list.
 type Query struct {
 	Filter
 	paging.Query
+}
+
+// Parameters are the parameters of [ParseQuery]. A trailing * allows repetition.
+var Parameters = []string{
+	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor",
+	"limit", "faulty", "protocol",
+}
+
+// clockSlack is how far an operator's clock may be ahead.
+const clockSlack = 10 * time.Minute
+
+// ParseQuery reads a query of the API, the console or a command. The error lists every mistake. Empty parameters are
+// absent ones.
+func ParseQuery(v url.Values, now time.Time) (Query, error) {
+	p := paging.Parameters{Values: v, Now: now}
+	q := Query{Query: p.Page(), Filter: Filter{
+		Site:          jwt.Site(v.Get("site")),
+		Protocol:      v.Get("protocol"),
+		Prefix:        strings.ToLower(strings.TrimSpace(v.Get("prefix"))),
+		Match:         wire.Pattern(wire.FoldName(v.Get("match"))),
+		ExpiresBefore: p.Time("expires_before", span.ParseTime),
+		SeenBefore:    p.Time("seen_before", span.ParsePast),
+		Token:         jwt.TokenID(v.Get("token")),
+		Policy:        v.Get("policy"),
+		Faulty:        p.True("faulty"),
+		Facts:         p.Texts("fact"),
+	}}
+	for _, s := range p.Texts("state") {
+		q.States = append(q.States, provisioner.State(s))
+	}
+	if q.SeenBefore.After(now.Add(clockSlack)) {
+		p.Wrong("seen_before", fmt.Errorf("%s is in the future, and every node would match (the time here is %s)",
+			stamp(q.SeenBefore), stamp(now)))
+	}
+	return q, p.Err(q.Check())
 }
 
 // A Page is a part of a list. The pages by Next list each unchanged node exactly once. A node that changes may be

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +9,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -32,8 +29,11 @@ const (
 func eventRoutes(s *Server) {
 	need := access{role: viewer}
 	s.handle("GET /v1/events", need, func(w http.ResponseWriter, r *http.Request) {
-		v, wrong := parameters(r, "after", "since", "type", "node", "code", "once")
-		q, err := eventQuery(r.Header.Get("Last-Event-ID"), v)
+		v, wrong := parameters(r, events.QueryParameters...)
+		if last := r.Header.Get("Last-Event-ID"); last != "" {
+			v.Set("after", last)
+		}
+		q, err := events.ParseQuery(v, s.cfg.Now())
 		if err = errors.Join(wrong, err); err != nil {
 			s.fail(w, r, badRequest(err))
 			return
@@ -54,36 +54,6 @@ func eventRoutes(s *Server) {
 			return err
 		})
 	})
-}
-
-func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
-	var errs []error
-	if lastID = cmp.Or(lastID, v.Get("after")); lastID != "" {
-		place, err := events.ParseCursor(lastID)
-		errs = append(errs, err)
-		q.After = &place
-	}
-	if since := v.Get("since"); since != "" {
-		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
-			errs = append(errs, fmt.Errorf("since: %.64q, want a time such as 2027-01-31T12:00:00Z", since))
-		}
-	}
-	if node := v.Get("node"); node != "" {
-		id, err := wire.ParseName(node)
-		errs = append(errs, err)
-		q.Node = id
-	}
-	q.Once, err = truth(v, "once")
-	errs = append(errs, err)
-	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
-	if !events.TypeBegins(q.Type) {
-		errs = append(errs, fmt.Errorf("type: no event type begins with %.64q, "+
-			"want one such as io.muster.node.enrolled, or a prefix", q.Type))
-	}
-	if q.Code != "" && !slices.Contains(events.Codes(), q.Code) {
-		errs = append(errs, fmt.Errorf("code: unknown code %.64q", q.Code))
-	}
-	return q, errors.Join(errs...)
 }
 
 // follow writes events until they end, ctx is done, or the client stalls or loses its permission.

@@ -3,12 +3,6 @@ package httpapi
 // Write answers with a problem.
 var Write = (*Problem).write
 
-// For fuzzing: what is read of queries.
-var (
-	ParseNodeQuery  = parseNodeQuery
-	ParseEventQuery = eventQuery
-)
-
 // Routes returns the patterns of all routes.
 func (s *Server) Routes() (all []string) {
 	for pattern := range s.routes {

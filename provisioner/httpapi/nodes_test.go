@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -166,9 +167,8 @@ func TestUnknownLastSeenRetiresNoNode(t *testing.T) {
 	conn.Close()
 	f.Stop()
 	f.Start()
-	q := fleet.Query{Filter: fleet.Filter{SeenBefore: lost}}
-	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(),
-		nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "nodes were seen are kept only since") {
+	q := url.Values{"seen_before": {lost.UTC().Format(time.RFC3339)}}
+	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+q.Encode(), nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "nodes were seen are kept only since") {
 		t.Errorf("a list of them: %+v", p)
 	}
 	for _, verb := range []string{"retire", "revoke"} {

@@ -40,15 +40,6 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 	return v, errors.Join(errs...)
 }
 
-// truth returns a parameter that is true or false; absent: false.
-func truth(v url.Values, name string) (bool, error) {
-	s := v.Get(name)
-	if s != "" && s != "true" && s != "false" {
-		return false, fmt.Errorf("%s: %.40q, want true or false", name, s)
-	}
-	return s == "true", nil
-}
-
 // noFilters are parameters that may be empty, which means that they are absent.
 var noFilters = []string{"after", "cursor", "once", "sort"}
 

@@ -3,15 +3,11 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
-	"muster/provisioner/facts"
 	"muster/provisioner/fleet"
 	"muster/provisioner/waiting"
 
@@ -73,73 +69,11 @@ func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
 	return operate.KeyChoice{Identity: id, Key: wire.FoldHash(string(v.Key)), Shown: v.Waiting}
 }
 
-// A WaitingFilter selects waiting keys by the name, site, token and facts of a node filter, and by address.
-type WaitingFilter struct {
-	fleet.Filter
-	From string // address or range, such as 192.0.2.0/24
-}
-
-// IsZero reports whether it selects every key.
-func (f *WaitingFilter) IsZero() bool { return f.From == "" && f.Filter.IsZero() }
-
-// Query returns the filter as query parameters.
-func (f *WaitingFilter) Query() url.Values {
-	v := NodeQuery(fleet.Query{Filter: f.Filter})
-	if f.From != "" {
-		v.Set("from", f.From)
-	}
-	return v
-}
-
-// Compile returns the filter as a function, or every fault of the filter.
-func (f *WaitingFilter) Compile() (func(*waiting.Key) bool, error) {
-	err := (&fleet.Query{Filter: f.Filter}).Check()
-	var within netip.Prefix
-	if f.From != "" {
-		var wrong error
-		within, wrong = rangeOf(f.From)
-		err = errors.Join(err, wrong)
-	}
-	var wanted []facts.Filter
-	for _, text := range f.Facts {
-		want, _ := facts.ParseFilter(text) // checked
-		wanted = append(wanted, want)
-	}
-	return func(w *waiting.Key) bool {
-		at, _ := netip.ParseAddr(w.Source)
-		return f.matches(w.Identity) && (f.Site == "" || w.Site == f.Site) && (f.Token == "" || w.Token == f.Token) &&
-			(f.From == "" || within.Contains(at.Unmap())) &&
-			!slices.ContainsFunc(wanted, func(want facts.Filter) bool {
-				shown, has := w.Facts[want.Name]
-				return !has || !want.Match(shown)
-			})
-	}, err
-}
-
-func (f *WaitingFilter) matches(id wire.Identity) bool {
-	return strings.HasPrefix(string(id), f.Prefix) && (f.Match == "" || f.Match.Match(id))
-}
-
-func rangeOf(text string) (netip.Prefix, error) {
-	if at, err := netip.ParseAddr(text); err == nil {
-		at = at.Unmap()
-		return netip.PrefixFrom(at, at.BitLen()), nil
-	}
-	within, err := netip.ParsePrefix(text)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf(
-			"from: address %.80q, want an address such as 192.0.2.1, or a range such as 192.0.2.0/24", text)
-	}
-	return within.Masked(), nil
-}
-
 func waitingRoutes(s *Server) {
 	keys := s.cfg.Orders.Keys
 	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
-		v, wrong := parameters(r, "prefix", "match", "site", "token", "from", "fact*")
-		q, _ := parseNodeQuery(v) // the other parameters do not exist here
-		filter := WaitingFilter{Filter: q.Filter, From: v.Get("from")}
-		meant, err := filter.Compile()
+		v, wrong := parameters(r, fleet.PendingParameters...)
+		filter, err := fleet.ParsePending(v)
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
@@ -149,14 +83,13 @@ func waitingRoutes(s *Server) {
 		}
 		answer := &Pending{Waiting: []*waiting.Key{}, Rejected: []*orders.Answer{}}
 		for _, w := range all {
-			if meant(w) {
+			if filter.Selects(w) {
 				answer.Waiting = append(answer.Waiting, w)
 			}
 		}
 		answer.Sources = sourcesOf(answer.Waiting)
 		for _, a := range keys.Rejected() {
-			// A rejected key is no longer on the list: only its name can match.
-			if filter.matches(a.Identity) {
+			if filter.SelectsName(a.Identity) {
 				answer.Rejected = append(answer.Rejected, a)
 			}
 		}

@@ -2,11 +2,9 @@ package services
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"muster/internal/paging"
@@ -29,41 +27,22 @@ var QueryParameters = []string{
 // ParseQuery reads a query of the API, the console or a command. The error lists every mistake. Empty parameters are
 // absent ones.
 func ParseQuery(v url.Values, now time.Time) (q Query, err error) {
+	p := paging.Parameters{Values: v, Now: now}
 	q.Node, q.Name = wire.Pattern(wire.FoldName(v.Get("match"))), v.Get("name")
-	q.Sort, q.Cursor = paging.Order(v.Get("sort")), v.Get("cursor")
-	var errs []error
+	q.Stuck, q.Waiting, q.Query = p.True("stuck"), p.True("waiting"), p.Page()
 	if q.Node != "" {
-		if _, err := wire.ParsePattern(string(q.Node)); err != nil {
-			errs = append(errs, fmt.Errorf("match: %w", err))
+		_, err := wire.ParsePattern(string(q.Node))
+		p.Wrong("match", err)
+	}
+	for _, s := range p.Texts("state") {
+		if q.States = append(q.States, State(s)); !slices.Contains(States, State(s)) {
+			p.Wrong("state", fmt.Errorf("%.40q, want one of %s", s, States))
 		}
 	}
-	for _, s := range v["state"] {
-		if s != "" && !slices.Contains(States, State(s)) {
-			errs = append(errs, fmt.Errorf("state: %.40q, want one of %s", s, States))
-		} else if s != "" {
-			q.States = append(q.States, State(s))
-		}
-	}
-	for name, to := range map[string]*bool{"stuck": &q.Stuck, "waiting": &q.Waiting} {
-		if s := v.Get(name); s != "" {
-			if *to, err = strconv.ParseBool(s); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %.40q, want true or false", name, s))
-			}
-		}
-	}
-	if s := v.Get("expires_before"); s != "" {
-		before, err := span.ParseTime(s, now)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("expires_before: %w", err))
-		}
+	if before := p.Time("expires_before", span.ParseTime); !before.IsZero() {
 		q.Expiring = cmp.Or(before.Sub(now), 1) // 0 selects all
 	}
-	if s := v.Get("limit"); s != "" {
-		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
-			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, paging.MaxLimit))
-		}
-	}
-	return q, errors.Join(append(errs, q.Check())...)
+	return q, p.Err(q.Check())
 }
 
 // A Page is a part of a list.

@@ -1,10 +1,7 @@
 package certificate
 
 import (
-	"context"
 	"fmt"
-	"math"
-	"net/url"
 	"strings"
 	"time"
 
@@ -24,44 +21,29 @@ what the node reports. docs/service-certificates.md explains the states.
   muster certificate list --waiting -o wide`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	v := url.Values{}
-	var limit int
+	q := &verb.Filter{}
 	c := parent.Command("list", "List service certificates.").HelpLong(listHelp)
-	set := func(parameter string) func(string) (string, error) {
-		return func(s string) (string, error) { v.Add(parameter, s); return s, nil }
-	}
-	cli.Arg(c.Arg("name", "Only service certificates with this name."), new(string), set("name"))
-	cli.Parse(cli.Flag(c, "match").HintAction(verb.NodeNames), new(string), set("match"))
-	cli.ParseEach(cli.Flag(c, "state").HintOptions("waiting", "refused", "revoked", "expired", "current", "none"),
-		new([]string), set("state"))
-	cli.Parse(cli.Flag(c, "expiring"), new(string), set("expires_before"))
-	stuck, waiting := cli.Flag(c, "stuck").Bool(), cli.Flag(c, "waiting").Bool()
-	cli.Parse(cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default("name"), new(string), set("sort"))
-	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
-	cli.Parse(cli.Flag(c, "cursor"), new(string), set("cursor"))
+	q.Arg(c.Arg("name", "Only service certificates with this name."), "name")
+	q.Flag(c, "match").HintAction(verb.NodeNames)
+	q.Flag(c, "state*").HintOptions("waiting", "refused", "revoked", "expired", "current", "none")
+	q.Flag(c, "expiring")
+	q.Switch(c, "stuck")
+	q.Switch(c, "waiting")
+	list.Add(c, all, q)
 	all.Check(c, func() error {
-		for parameter, is := range map[string]bool{"stuck": *stuck, "waiting": *waiting} {
-			if is {
-				v.Set(parameter, "true")
-			}
-		}
-		_, err := services.ParseQuery(v, time.Now())
-		return verb.Flags(err)
+		_, err := services.ParseQuery(q.Values, time.Now())
+		return q.Flags(err)
 	})
-	verb.List(c, all, func(ctx context.Context, o *verb.Operator) (*services.Page, error) {
-		return list(ctx, o, v, limit)
-	}, func(o *verb.Operator, p *services.Page) verb.Shown {
-		more := ""
-		if p.Next != "" {
-			more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Certificates))
-		}
-		o.After("%s: %s; stuck %d%s", counted(p.Total), verb.Tallied(p.States), p.Stuck, more)
-		return &verb.Rows[services.Listed]{
-			Rows:    p.Certificates,
-			Empty:   "no service certificates match",
-			Columns: columns,
-		}
-	})
+}
+
+var list = verb.Paged[services.Page, services.Listed]{
+	Route: route,
+	Parts: func(p *services.Page) (*[]services.Listed, string) { return &p.Certificates, p.Next },
+	Sum: func(p *services.Page) string {
+		return fmt.Sprintf("%s: %s; stuck %d", counted(p.Total), verb.Tallied(p.States), p.Stuck)
+	},
+	Empty:   "no service certificates match",
+	Columns: columns,
 }
 
 var columns = []cli.Column[services.Listed]{

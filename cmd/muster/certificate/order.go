@@ -82,7 +82,7 @@ func (v *order) choose(ctx context.Context, several bool) (*services.Page, error
 	} else if several {
 		q["state"] = []string{"current", "waiting", "refused"}
 	}
-	page, err := list(ctx, &v.Operator, q, 0)
+	page, err := list.Get(ctx, &v.Operator, q, 0)
 	if err == nil && page.Total == 0 {
 		err = fmt.Errorf("%s of %s: %w", v.name, v.node, services.ErrNone)
 	}

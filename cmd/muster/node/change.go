@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"sync/atomic"
 	"time"
@@ -12,16 +13,14 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 	"muster/provisioner/waiting"
 )
 
 // live are the states that orders choose unless a filter names states.
-var live = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
+var live = []string{string(provisioner.StateEnrolled), string(provisioner.StateProvisioned)}
 
 const revokeHelp = `Drops the connections of a node within a second, puts its certificates on the CRL,
 and issues no other certificate, whatever token the node has. 'muster node retire'
@@ -159,7 +158,7 @@ func (v *grant) askKey(ctx context.Context) error {
 	if v.key != "" || v.oneTime || v.dryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
 		return nil
 	}
-	f := pendingFilter{WaitingFilter: httpapi.WaitingFilter{Filter: fleet.Filter{Match: wire.Pattern(v.names[0])}}}
+	f := pendingFilter{Filter: verb.Filter{Values: url.Values{"match": {string(v.names[0])}}}}
 	pending, err := f.pending(ctx, &v.Operator)
 	if err != nil || len(pending.Waiting) == 0 {
 		return err

@@ -1,17 +1,13 @@
 package node
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/paging"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 )
@@ -31,40 +27,19 @@ Facts are those that the node sent when it last enrolled, renewed or was
 reconfigured, and that fleet.facts of provisioner.yaml names. -o json has them.`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	var f filter
-	var sort, cursor string
-	var limit int
+	f := &filter{}
 	c := parent.Command("list", "List nodes with state, certificate and last contact.").HelpLong(listHelp)
 	f.addFlags(c)
-	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(paging.ByName)).StringVar(&sort)
-	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
-	cli.Flag(c, "cursor").StringVar(&cursor)
-	query := func() (fleet.Query, error) {
-		return f.query(fleet.Query{Query: paging.Query{Sort: paging.Order(sort), Cursor: cursor}}, time.Now())
-	}
-	all.Check(c, func() error { _, err := query(); return err })
-	verb.List(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {
-		q, err := query()
-		if err != nil {
-			return nil, err
-		}
-		q.Limit = verb.PageLimit(limit, 0)
-		list := &fleet.Page{Nodes: []fleet.Node{}}
-		return list, pages(ctx, o, q, func(p *fleet.Page) int {
-			p.Nodes = append(list.Nodes, p.Nodes...)
-			*list = *p
-			return verb.PageLimit(limit, len(list.Nodes))
-		})
-	}, showList)
+	list.Add(c, all, &f.Filter)
+	all.Check(c, f.check)
 }
 
-func showList(o *verb.Operator, p *fleet.Page) verb.Shown {
-	more := ""
-	if p.Next != "" {
-		more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Nodes))
-	}
-	o.After("%s: %s%s", verb.Nodes(p.Total), countedStates(p.States), more)
-	return &verb.Rows[fleet.Node]{Rows: p.Nodes, Empty: "no nodes match", Columns: columns}
+var list = verb.Paged[fleet.Page, fleet.Node]{
+	Route:   "/v1/nodes",
+	Parts:   func(p *fleet.Page) (*[]fleet.Node, string) { return &p.Nodes, p.Next },
+	Sum:     func(p *fleet.Page) string { return verb.Nodes(p.Total) + ": " + countedStates(p.States) },
+	Empty:   "no nodes match",
+	Columns: columns,
 }
 
 var columns = []cli.Column[fleet.Node]{

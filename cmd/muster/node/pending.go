@@ -15,32 +15,34 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
 // pendingFilter selects pending nodes, by flags.
 type pendingFilter struct {
-	httpapi.WaitingFilter
+	verb.Filter
+
 	approve bool // only those that wait for an approval
 }
 
 func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
-	cli.Flag(c, "address").StringVar(&f.From)
+	f.Flag(c, "address")
 }
 
 // empty implements [selection].
-func (f *pendingFilter) empty() bool { return f.IsZero() }
+func (f *pendingFilter) empty() bool { return len(f.Values) == 0 }
 
 func (f *pendingFilter) hints() []string { return verb.PendingNames() }
 
 func (f *pendingFilter) check() error {
-	_, err := f.Compile()
-	return verb.Flags(err)
+	_, err := fleet.ParsePending(f.Values)
+	return f.Flags(err)
 }
 
 func (f *pendingFilter) pending(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
-	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
+	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Encode())
 }
 
 // choose implements [selection]. The order applies to the keys in the list, not to keys that arrive later.

@@ -2,7 +2,6 @@ package verb
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,19 +79,3 @@ func Flag(name string, err error) error {
 	}
 	return fmt.Errorf("--%s: %w", name, err)
 }
-
-// Flags replaces the parameter at the start of each line of err by its flag. Nil stays nil.
-func Flags(err error) error {
-	if err == nil {
-		return nil
-	}
-	lines := strings.Split(err.Error(), "\n")
-	for i, line := range lines {
-		parameter, rest, _ := strings.Cut(line, ":")
-		lines[i] = "--" + cmp.Or(flagOf[parameter], parameter) + ":" + rest
-	}
-	return errors.New(strings.Join(lines, "\n"))
-}
-
-// flagOf maps parameters of queries to flags with another name.
-var flagOf = map[string]string{"token": "token-id", "from": "address", "expires_before": "expiring"}

@@ -6,15 +6,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path"
-	"strconv"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/paging"
 )
 
 // Program precedes each line on standard error.
@@ -172,32 +169,6 @@ func Order[T any](
 func Get[T any](ctx context.Context, o *Operator, path string) (answer T, err error) {
 	err = o.do(ctx, http.MethodGet, path, nil, &answer)
 	return answer, err
-}
-
-// Pages gets the pages of the list at a route. each returns the cursor and the limit of the next page, "" or 0 to stop.
-func Pages[P any](
-	ctx context.Context, o *Operator, route string, v url.Values, each func(P) (next string, limit int),
-) error {
-	for {
-		p, err := Get[P](ctx, o, route+"?"+v.Encode())
-		if err != nil {
-			return err
-		}
-		next, limit := each(p)
-		if next == "" || limit == 0 {
-			return nil
-		}
-		v.Set("cursor", next)
-		v.Set("limit", strconv.Itoa(limit))
-	}
-}
-
-// PageLimit is the limit of the next page of a list that shall have limit rows, 0: all.
-func PageLimit(limit, listed int) int {
-	if limit == 0 {
-		return paging.MaxLimit
-	}
-	return min(limit-listed, paging.MaxLimit)
 }
 
 // Post sends an order to the provisioner and returns the answer. A nil order has no body.

@@ -35,6 +35,7 @@ var ends = []choice{{"2h", "2 hours"}, {"24h", "a day"}, {"168h", "a week"}, {"0
 // maxAllowRows bounds the table: an imported list may have tens of thousands of entries.
 const maxAllowRows = 1000
 
+// allowActions begin with the one that has a form of its own.
 var allowActions = []*action{
 	{Name: "add", Done: "Added: nodes with such a name enroll at their next request, within seconds to minutes."},
 	{
@@ -100,15 +101,11 @@ func (c allowPages) addAllowance(v *visit) error {
 	return c.showAllow(v, status, p)
 }
 
-func (c allowPages) removal(v *visit) (*order, error) {
+func (c allowPages) order(v *visit, o *order) error {
 	pattern := v.r.FormValue("pattern")
-	return &order{
-		action: named(allowActions, "remove"),
-		Back:   "/allow",
-		On:     []string{pattern},
-		Fields: url.Values{"pattern": {pattern}},
-		do: func(ctx context.Context, cause trust.Cause) error {
-			return c.cfg.Orders.AllowList.Remove(ctx, wire.Pattern(pattern), cause)
-		},
-	}, nil
+	o.Back, o.On, o.Fields = "/allow", []string{pattern}, url.Values{"pattern": {pattern}}
+	o.do = func(ctx context.Context, cause trust.Cause) error {
+		return c.cfg.Orders.AllowList.Remove(ctx, wire.Pattern(pattern), cause)
+	}
+	return nil
 }

@@ -30,18 +30,18 @@ func TestAllowList(t *testing.T) {
 		t.Fatalf("add: %d %s", a.status, a.body)
 	}
 	says(t, v.see("/allow?done=add"), "Added", "db*.example.net", "rack 4", "anna", ">good<",
-		"/allow/remove?pattern=db%2a.example.net")
+		"/allow/do/remove?pattern=db%2a.example.net")
 	n := f.Node("db2.example.net")
 	f.Apply(n, f.Enroll(n))
-	says(t, v.see("/allow/remove?pattern=db*.example.net"), "Remove from the allow-list?", "db*.example.net", "stay")
-	if a := v.post("/allow/remove", "pattern", "db*.example.net", "why", ""); a.status != http.StatusBadRequest {
+	says(t, v.see("/allow/do/remove?pattern=db*.example.net"), "Remove from the allow-list?", "db*.example.net", "stay")
+	if a := v.post("/allow/do/remove", "pattern", "db*.example.net", "why", ""); a.status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", a.status)
 	}
-	if a := v.post("/allow/remove", "pattern", "db*.example.net", "why", "done"); a.status != http.StatusSeeOther {
+	if a := v.post("/allow/do/remove", "pattern", "db*.example.net", "why", "done"); a.status != http.StatusSeeOther {
 		t.Fatalf("remove: %d %s", a.status, a.body)
 	}
 	unsaid(t, v.see("/allow"), "db*.example.net")
-	a = v.post("/allow/remove", "pattern", "db*.example.net", "why", "again")
+	a = v.post("/allow/do/remove", "pattern", "db*.example.net", "why", "again")
 	if a.status != http.StatusNotFound {
 		t.Errorf("remove what is not there: %d", a.status)
 	}

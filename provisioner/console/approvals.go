@@ -195,19 +195,15 @@ func (c approvalPages) decide(v *visit) error {
 		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
 		return nil
 	}
-	return c.ordered(c.verdict)(v)
+	return c.ordered(verdicts, c.verdict)(v)
 }
 
-func (c approvalPages) verdict(v *visit) (*order, error) {
-	a := named(verdicts, v.r.PostForm.Get("verdict"))
-	if a == nil {
-		return nil, errNoPage
-	}
+func (c approvalPages) verdict(v *visit, o *order) error {
 	all, err := readChosen(v.r.PostForm["each"])
 	if err != nil {
-		return nil, err
+		return err
 	}
-	o := &order{action: a, Back: "/approvals", Fields: url.Values{"verdict": {a.Name}, "each": v.r.PostForm["each"]}}
+	o.Back, o.Fields = "/approvals", url.Values{"verdict": {o.Name}, "each": v.r.PostForm["each"]}
 	for _, one := range all {
 		on := fmt.Sprintf("%s, key %s", one.Identity, short(one.Key))
 		if one.Rejected {
@@ -215,8 +211,8 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 		}
 		o.On = append(o.On, on)
 	}
-	o.do = func(ctx context.Context, cause trust.Cause) error { return c.say(ctx, a.Name, all, cause) }
-	return o, nil
+	o.do = func(ctx context.Context, cause trust.Cause) error { return c.say(ctx, o.Name, all, cause) }
+	return nil
 }
 
 // say gives the verdict on each key, and joins the errors: verdicts are independent, and repeating one is harmless.

@@ -93,31 +93,24 @@ func (c certificatePages) certificate(v *visit) error {
 	return c.page(v, "certificate", p.Name+" of "+string(id), p)
 }
 
-func (c certificatePages) order(v *visit) (*order, error) {
+func (c certificatePages) order(v *visit, o *order) error {
 	id, err := wire.ParseName(v.r.PathValue("identity"))
 	if err != nil {
-		return nil, badRequest(err)
-	}
-	a := named(certificateActions, v.r.PathValue("action"))
-	if a == nil {
-		return nil, errNoPage
+		return badRequest(err)
 	}
 	name, request, all := v.r.PathValue("name"), v.r.FormValue("request"), c.cfg.Certificates
-	return &order{
-		action: a,
-		Back:   certificateLink(id, name),
-		On:     []string{name + " of " + string(id)},
-		Fields: url.Values{"request": {request}},
-		do: func(ctx context.Context, cause trust.Cause) error {
-			switch a.Name {
-			case "approve":
-				return all.Approve(ctx, id, name, request, cause)
-			case "reject":
-				return all.Reject(ctx, id, name, request, cause)
-			}
-			return all.Revoke(ctx, id, name, cause)
-		},
-	}, nil
+	o.Back, o.On = certificateLink(id, name), []string{name + " of " + string(id)}
+	o.Fields = url.Values{"request": {request}}
+	o.do = func(ctx context.Context, cause trust.Cause) error {
+		switch o.Name {
+		case "approve":
+			return all.Approve(ctx, id, name, request, cause)
+		case "reject":
+			return all.Reject(ctx, id, name, request, cause)
+		}
+		return all.Revoke(ctx, id, name, cause)
+	}
+	return nil
 }
 
 func certificateLink(id wire.Identity, name string) string {

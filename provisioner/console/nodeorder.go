@@ -101,31 +101,22 @@ var nodeActions = []*action{
 	},
 }
 
-func (c nodePages) order(v *visit) (*order, error) {
+func (c nodePages) order(v *visit, o *order) error {
 	id, err := wire.ParseName(v.r.PathValue("identity"))
 	if err != nil {
-		return nil, badRequest(err)
-	}
-	a := named(nodeActions, v.r.PathValue("action"))
-	if a == nil {
-		return nil, errNoPage
+		return badRequest(err)
 	}
 	seen, err := c.seen(v, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	command := cmp.Or(v.r.FormValue("command"), wire.NewID()) // a repeated form is one command
-	o := &order{
-		action: a,
-		Back:   "/nodes/" + string(id),
-		On:     []string{string(id)},
-		Since:  seen.OwnedSince,
-		Fields: url.Values{"seen": {seenText(seen)}, "command": {command}},
-	}
+	o.Back, o.On, o.Since = "/nodes/"+string(id), []string{string(id)}, seen.OwnedSince
+	o.Fields = url.Values{"seen": {seenText(seen)}, "command": {command}}
 	key := wire.FoldHash(v.r.FormValue("key"))
-	if a.Name == "grant" {
+	if o.Name == "grant" {
 		if err := c.nameKey(v.r.Context(), o, id, key); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	// Only orders that free the name or give it to another key fail if the node has renewed since.
@@ -133,18 +124,18 @@ func (c nodePages) order(v *visit) (*order, error) {
 	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		nodes := c.cfg.Orders.Nodes
 		switch {
-		case a.command != "":
-			_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: command, Verb: a.command, Seen: owner}, cause)
-		case a.Name == "grant":
+		case o.command != "":
+			_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: command, Verb: o.command, Seen: owner}, cause)
+		case o.Name == "grant":
 			_, err = nodes.Grant(ctx, id, operate.GrantOrder{ID: command, KeyHash: key, Seen: seen}, cause)
-		case a.Name == "retire":
+		case o.Name == "retire":
 			err = nodes.Retire(ctx, id, cause, seen)
 		default:
 			err = nodes.Revoke(ctx, id, cause, owner)
 		}
 		return err
 	}
-	return o, nil
+	return nil
 }
 
 // nameKey has the form of a grant name its key. While keys wait and the form names none, it offers them instead of the

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -69,14 +70,18 @@ type keyChoice struct {
 // Choose reports whether the page must offer keys instead of the button.
 func (o *order) Choose() bool { return len(o.Keys) > 0 && o.Keys[0].Link != "" }
 
-// ordered serves an order: the confirmation page, and the order once a reason is given.
-func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
+// ordered serves orders: the confirmation page, and the order once a reason is given. The address or the form names
+// the action; subject sets what it is about.
+func (c *Console) ordered(actions []*action, subject func(*visit, *order) error) func(*visit) error {
 	return func(v *visit) error {
-		o, err := of(v)
-		if err != nil {
+		a := named(actions, cmp.Or(v.r.PathValue("action"), v.r.PostForm.Get("verdict")))
+		if a == nil {
+			return errNoPage
+		}
+		o := &order{action: a, To: v.r.URL.Path}
+		if err := subject(v, o); err != nil {
 			return err
 		}
-		o.To = v.r.URL.Path
 		if !v.r.PostForm.Has("why") {
 			return c.page(v, "confirm", o.Label, o)
 		}

@@ -168,28 +168,20 @@ var pauseActions = []*action{
 }
 
 // order pauses the installation, or ends a pause. `muster pause --site` pauses one site.
-func (c overviewPages) order(v *visit) (*order, error) {
-	a := named(pauseActions, v.r.PathValue("action"))
-	if a == nil {
-		return nil, errNoPage
-	}
-	o := &order{action: a, Back: "/", On: []string{"the whole installation"}}
-	if a.Name == "pause" {
-		o.do = func(ctx context.Context, cause trust.Cause) error {
-			_, err := c.cfg.Orders.Pauses.Begin(ctx, "", false, cause)
-			return err
-		}
-		return o, nil
-	}
+func (c overviewPages) order(v *visit, o *order) error {
+	o.Back, o.On = "/", []string{"the whole installation"}
 	site := v.r.FormValue("site")
-	if site != "" {
-		o.On[0] = "site " + site
+	if site != "" && o.Name == "resume" {
+		o.On[0], o.Fields = "site "+site, url.Values{"site": {site}}
 	}
-	o.Fields = url.Values{"site": {site}}
-	o.do = func(ctx context.Context, cause trust.Cause) error {
-		return c.cfg.Orders.Pauses.End(ctx, jwt.Site(site), cause)
+	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
+		if o.Name == "resume" {
+			return c.cfg.Orders.Pauses.End(ctx, jwt.Site(site), cause)
+		}
+		_, err = c.cfg.Orders.Pauses.Begin(ctx, "", false, cause)
+		return err
 	}
-	return o, nil
+	return nil
 }
 
 // Everywhere reports whether the whole installation is paused.

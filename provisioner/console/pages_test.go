@@ -160,7 +160,7 @@ func TestRoles(t *testing.T) {
 	}
 	v.see("/approvals")
 	for _, path := range []string{
-		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload",
+		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/do/reload",
 		service + "/do/approve", service + "/do/reject", service + "/do/revoke",
 	} {
 		if a := v.post(path, "why", "because", "verdict", "approve", "each", "db1.example.net/00"); a.status != http.StatusForbidden {
@@ -375,12 +375,12 @@ func TestTokensAndPolicies(t *testing.T) {
 	}
 	says(t, v.see("/tokens/"+tid), "revoked", "on a public server")
 	says(t, v.see("/policies"), f.Daemon().Orders().Process.Policy().Digest, "No shadow policy")
-	if a := v.post("/policies/reload", "why", "look"); a.status != http.StatusSeeOther {
+	if a := v.post("/policies/do/reload", "why", "look"); a.status != http.StatusSeeOther {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}
 	f.Eventually("it is an event", func() bool { return strings.Contains(v.see("/policies"), "policy.reloaded") })
 	f.Write("policy/policy.rego", "package muster.enroll\nallow := nonsense")
-	if a := v.post("/policies/reload", "why", "look again"); a.status != http.StatusUnprocessableEntity {
+	if a := v.post("/policies/do/reload", "why", "look again"); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("reload of nonsense: %d %s", a.status, a.body)
 	}
 	says(t, v.see("/policies"), "refused", "nonsense")

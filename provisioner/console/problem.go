@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ type failPage struct {
 // backFrom returns the page to go back to after an error at path.
 func backFrom(path string) string {
 	if page, _, order := strings.Cut(path, "/do/"); order {
-		return page
+		return cmp.Or(page, "/")
 	}
 	part, _, below := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if below && slices.Contains([]string{"nodes", "approvals", "allow", "certificates", "tokens", "policies"}, part) {
@@ -98,16 +99,13 @@ var policyActions = []*action{{
 	Done: "The policy files were read again.",
 }}
 
-func (c policyPages) reload(*visit) (*order, error) {
-	return &order{
-		action: named(policyActions, "reload"),
-		Back:   "/policies",
-		On:     []string{"the policy"},
-		do: func(ctx context.Context, cause trust.Cause) error {
-			_, err := c.cfg.Orders.Process.ReloadPolicy(ctx, cause)
-			return err
-		},
-	}, nil
+func (c policyPages) order(_ *visit, o *order) error {
+	o.Back, o.On = "/policies", []string{"the policy"}
+	o.do = func(ctx context.Context, cause trust.Cause) error {
+		_, err := c.cfg.Orders.Process.ReloadPolicy(ctx, cause)
+		return err
+	}
+	return nil
 }
 
 func (c policyPages) policies(v *visit) error {

@@ -45,15 +45,15 @@ func (c *Console) table() map[string]route {
 		"GET /policies":                       {viewer, policies.policies},
 		"GET /events":                         {viewer, events.events},
 	}
-	for path, of := range map[string]func(*visit) (*order, error){
-		"/enrollment/{action}":                        overview.order,
-		"/nodes/{identity}/do/{action}":               nodes.order,
-		"/allow/remove":                               allow.removal,
-		"/certificates/{identity}/{name}/do/{action}": certificates.order,
-		"/tokens/{tid}/do/{action}":                   tokens.order,
-		"/policies/reload":                            policies.reload,
+	for path, serve := range map[string]func(*visit) error{
+		"/do/{action}":                                c.ordered(pauseActions, overview.order),
+		"/nodes/{identity}/do/{action}":               c.ordered(nodeActions, nodes.order),
+		"/allow/do/{action}":                          c.ordered(allowActions[1:], allow.order),
+		"/certificates/{identity}/{name}/do/{action}": c.ordered(certificateActions, certificates.order),
+		"/tokens/{tid}/do/{action}":                   c.ordered(tokenActions, tokens.order),
+		"/policies/do/{action}":                       c.ordered(policyActions, policies.order),
 	} {
-		pages["GET "+path], pages["POST "+path] = route{operator, c.ordered(of)}, route{operator, c.ordered(of)}
+		pages["GET "+path], pages["POST "+path] = route{operator, serve}, route{operator, serve}
 	}
 	return pages
 }

@@ -80,28 +80,18 @@ func (c tokenPages) token(v *visit) error {
 }
 
 // order reads an order about a token, or about the use of the key in the field key.
-func (c tokenPages) order(v *visit) (*order, error) {
-	tid := jwt.TokenID(v.r.PathValue("tid"))
-	if err := trust.CheckTokenID(tid); err != nil {
-		return nil, err
-	}
-	a := named(tokenActions, v.r.PathValue("action"))
-	if a == nil {
-		return nil, errNoPage
-	}
-	o := &order{action: a, Back: "/tokens/" + string(tid), On: []string{"token " + string(tid)}}
-	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
-		switch a.Name {
-		case "revoke":
-			err = c.cfg.Orders.Tokens.Revoke(ctx, tid, cause)
-		default:
-			_, err = c.cfg.Orders.Tokens.Release(ctx, tid, o.Fields.Get("key"), cause)
-		}
-		return err
-	}
-	if a.Name == "release" {
-		key := v.r.FormValue("key")
+func (c tokenPages) order(v *visit, o *order) error {
+	tid, key := jwt.TokenID(v.r.PathValue("tid")), v.r.FormValue("key")
+	o.Back, o.On = "/tokens/"+string(tid), []string{"token " + string(tid)}
+	if o.Name == "release" {
 		o.On, o.Fields = []string{"the use of token " + string(tid) + " by key " + key}, url.Values{"key": {key}}
 	}
-	return o, nil
+	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
+		if o.Name == "revoke" {
+			return c.cfg.Orders.Tokens.Revoke(ctx, tid, cause)
+		}
+		_, err = c.cfg.Orders.Tokens.Release(ctx, tid, key, cause)
+		return err
+	}
+	return trust.CheckTokenID(tid)
 }

@@ -51,7 +51,7 @@ func TestServiceCertificatesAreDecidedOn(t *testing.T) {
 	says(muster(0, "certificate", "list", "--waiting", "-o", "name"),
 		"web1.example.net\nweb2.example.net\nweb3.example.net\n")
 	says(muster(0, "certificate", "list", "sql", "--expiring", "60d", "--sort", "expires"), "db1.example.net", "current",
-		"sql.db1.example.net", "1 service certificate: current 1; stuck 0")
+		"sql.db1.example.net", "1 service certificate: 1 current; stuck 0")
 	says(muster(2, "certificate", "list", "--state", "good", "--expiring", "soon"), "--state:", "--expiring:")
 
 	// The commands that it shows can be pasted.
@@ -90,6 +90,6 @@ func TestServiceCertificatesAreDecidedOn(t *testing.T) {
 	says(muster(0, "certificate", "revoke", "db1.example.net", "sql", "-o", "json"), `"serial"`)
 	says(muster(0, "certificate", "list", "--state", "revoked", "-o", "csv"), "db1.example.net,sql,revoked")
 	says(muster(1, "certificate", "revoke", "db1.example.net", "ftp"), "no such service certificate")
-	says(muster(0, "status"), "Service certificates", "revoked 1")
+	says(muster(0, "status"), "Service certificates", "1 revoked")
 	f.Check()
 }

@@ -142,10 +142,8 @@ func (o *Output) cell(value any, now time.Time) string {
 		case v.IsZero():
 		case o.utc || !o.ForPeople():
 			text = v.UTC().Format(time.RFC3339)
-		case v.After(now):
-			text = "in " + span.Age(v.Sub(now))
 		default:
-			text = span.Age(now.Sub(v)) + " ago"
+			text = span.Ago(v, now)
 		}
 	case []string:
 		text = strings.Join(v, ", ")

@@ -108,6 +108,18 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/Day)
 }
 
+// Ago writes a time as its distance from now, for a table or a page: 45s ago, in 12d. It is empty for the zero time.
+func Ago(t, now time.Time) string {
+	switch d := now.Sub(t); {
+	case t.IsZero():
+		return ""
+	case d < 0:
+		return "in " + Age(d)
+	default:
+		return Age(d) + " ago"
+	}
+}
+
 // ParseTime reads a time in RFC 3339, or a span from now.
 func ParseTime(s string, now time.Time) (time.Time, error) { return parseTime(s, now, 1) }
 

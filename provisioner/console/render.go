@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -89,7 +91,7 @@ func (c *Console) page(v *visit, name, title string, main any) error {
 
 func functions(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
-		"ago":    func(t time.Time) string { return ago(t, now()) },
+		"ago":    func(t time.Time) string { return cmp.Or(span.Ago(t, now()), "never") },
 		"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"over":   func(t time.Time) bool { return !t.IsZero() && !now().Before(t) },
@@ -113,34 +115,6 @@ func machine(e events.Event) string {
 		return ""
 	}
 	return e.Node
-}
-
-func ago(t, now time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	d := now.Sub(t)
-	ahead := d < 0
-	if ahead {
-		d = -d
-	}
-	var s string
-	switch {
-	case d < 5*time.Second:
-		return "now"
-	case d < 90*time.Second:
-		s = fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 90*time.Minute:
-		s = fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 36*time.Hour:
-		s = fmt.Sprintf("%d h", int(d.Hours()))
-	default:
-		s = fmt.Sprintf("%d days", int(d.Hours()/24))
-	}
-	if ahead {
-		return "in " + s
-	}
-	return s + " ago"
 }
 
 // short abbreviates a hash or a serial number; the title has all of it.

@@ -40,11 +40,11 @@ answers, --dry-run only shows. A request that changed meanwhile is left alone.`
 
 // order is "muster certificate approve", "reject" or "revoke".
 type order struct {
-	verb.Operator
-	verb, done  string
-	node        wire.Pattern
-	name        string
-	dryRun, yes bool
+	verb.Bulk
+
+	verb, done string
+	node       wire.Pattern
+	name       string
 }
 
 func addOrders(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -61,16 +61,7 @@ func addOrder(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	cli.Arg(c.Arg("node", "Name of the node, or a pattern of names.").HintAction(verb.NodeNames).Required(), &v.node,
 		wire.ParseNamePattern)
 	addName(c, &v.name)
-	cli.Flag(c, "dry-run").BoolVar(&v.dryRun)
-	cli.Flag(c, "yes").BoolVar(&v.yes)
-	v.AddFlags(c)
-	v.AddWhy(c)
-	all.Check(c, func() error {
-		if v.dryRun {
-			return v.CheckURL()
-		}
-		return v.CheckChange()
-	})
+	v.AddFlags(c, all)
 	all[c.FullCommand()] = v.run
 }
 
@@ -97,13 +88,13 @@ func (v *order) run(ctx context.Context) error {
 	}
 	chosen := page.Certificates
 	table := cli.NewListTable(&v.Output.Output, chosen, columns)
-	if v.dryRun {
+	if v.DryRun {
 		return verb.Show(&v.Output, page, func(*services.Page) fmt.Stringer {
 			v.After("would %s %s", v.verb, counted(len(chosen)))
 			return table
 		})
 	}
-	if several && !v.yes {
+	if several && !v.Yes {
 		if err := verb.Agree(ctx, "certificate "+v.verb, counted(len(chosen)), table); err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (v *grant) run(ctx context.Context) error {
 // askKey has the operator choose one of the keys that wait for the only name. Without a terminal it chooses none: then
 // the provisioner refuses the grant, and lists the keys.
 func (v *grant) askKey(ctx context.Context) error {
-	if v.key != "" || v.oneTime || v.dryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
+	if v.key != "" || v.oneTime || v.DryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
 		return nil
 	}
 	f := pendingFilter{Filter: verb.Filter{Values: url.Values{"match": {string(v.names[0])}}}}

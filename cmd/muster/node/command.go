@@ -111,7 +111,7 @@ func (v *command) run(ctx context.Context) error {
 			Why:    v.Why,
 		})
 	}
-	if !v.wait || v.dryRun {
+	if !v.wait || v.DryRun {
 		return v.order.run(ctx, send, func() string { return v.does })
 	}
 	watch, err := startWatch(ctx, client)

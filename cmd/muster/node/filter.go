@@ -42,9 +42,6 @@ func addNameFlags(c *kingpin.CmdClause, q *verb.Filter) {
 	q.Flag(c, "fact*")
 }
 
-// empty reports whether no filter is given.
-func (f *filter) empty() bool { return len(f.Values) == 0 }
-
 func (f *filter) hints() []string { return verb.NodeNames() }
 
 func (f *filter) check() error {

@@ -1,9 +1,6 @@
 package node
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -37,7 +34,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 var list = verb.Paged[fleet.Page, fleet.Node]{
 	Route:   "/v1/nodes",
 	Parts:   func(p *fleet.Page) (*[]fleet.Node, string) { return &p.Nodes, p.Next },
-	Sum:     func(p *fleet.Page) string { return verb.Nodes(p.Total) + ": " + countedStates(p.States) },
+	Sum:     func(p *fleet.Page) string { return verb.Nodes(p.Total) + ": " + verb.Tallied(p.States) },
 	Empty:   "no nodes match",
 	Columns: columns,
 }
@@ -60,18 +57,6 @@ var columns = []cli.Column[fleet.Node]{
 		}
 		return facts
 	}},
-}
-
-func countedStates(counts map[provisioner.State]int) string {
-	var states []string
-	for _, s := range []provisioner.State{
-		provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired,
-	} {
-		if n := counts[s]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, s))
-		}
-	}
-	return strings.Join(states, ", ")
 }
 
 // stateOf returns the state of a node, and whether it is cloned, renewing or reports a fault.

@@ -18,16 +18,15 @@ import (
 
 // An order is a verb for one node or many: named, or chosen from a list of the provisioner's.
 type order struct {
-	verb.Operator
+	verb.Bulk
 	selection
 	batch
 	verb string // as after "muster node"
 
-	given       []string // names and patterns
-	names       []wire.Identity
-	patterns    []wire.Pattern
-	all         bool
-	dryRun, yes bool
+	given    []string // names and patterns
+	names    []wire.Identity
+	patterns []wire.Pattern
+	all      bool
 
 	token string // of a grant for the only node
 }
@@ -35,7 +34,7 @@ type order struct {
 // A selection has the flags that choose nodes from one of the provisioner's lists.
 type selection interface {
 	addFlags(*kingpin.CmdClause)
-	empty() bool
+	Empty() bool
 	hints() []string // names, for completion
 
 	check() error
@@ -61,16 +60,7 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "all").BoolVar(&v.all)
 	v.selection.addFlags(c)
 	v.batch.addFlags(c)
-	cli.Flag(c, "dry-run").BoolVar(&v.dryRun)
-	cli.Flag(c, "yes").BoolVar(&v.yes)
-	v.AddFlags(c)
-	v.AddWhy(c)
-	all.Check(c, func() error {
-		if v.dryRun {
-			return v.CheckURL()
-		}
-		return v.CheckChange()
-	})
+	v.Bulk.AddFlags(c, all)
 	all.Check(c, v.check)
 }
 
@@ -89,12 +79,12 @@ func (v *order) check() error {
 		}
 	}
 	switch {
-	case len(v.given) == 0 && !v.all && v.empty():
+	case len(v.given) == 0 && !v.all && v.Empty():
 		errs = append(errs,
 			errors.New("no nodes: give names or patterns, --all, or a filter such as --site or --match"))
 	case len(v.given) > 0 && v.all:
 		errs = append(errs, errors.New("names or patterns, and --all: give one or the other"))
-	case len(v.names) > 0 && !v.empty():
+	case len(v.names) > 0 && !v.Empty():
 		errs = append(errs, errors.New("names, and a filter: give one or the other"))
 	}
 	return errors.Join(append(errs, v.selection.check())...)
@@ -146,8 +136,8 @@ func (w *targets) nodes() []wire.Identity {
 func (w *targets) text() string {
 	const shown = 10
 	ids, text := w.nodes(), verb.Nodes(len(w.Targets))
-	if states := countedStates(w.states()); states != "" {
-		text += " (" + states + ")"
+	if states := w.states(); len(states) > 0 {
+		text += " (" + verb.Tallied(states) + ")"
 	}
 	text += ": " + verb.Joined(ids[:min(shown, len(ids))])
 	if more := len(ids) - shown; more > 0 {
@@ -174,12 +164,12 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 	w.unique()
 	r := &result{ID: w.ID, Verb: v.verb, Chosen: len(w.Targets)}
 	switch {
-	case v.dryRun:
+	case v.DryRun:
 		return v.show(w)
 	case r.Chosen == 0:
 		return verb.Show(&v.Output, r, func(*result) fmt.Stringer { return v.none() })
 	}
-	if !v.yes && (r.Chosen != 1 || len(v.names) != 1) {
+	if !v.Yes && (r.Chosen != 1 || len(v.names) != 1) {
 		if err := verb.Agree(ctx, "node "+v.verb, w.text(), w.table); err != nil {
 			return err
 		}

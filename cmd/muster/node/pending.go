@@ -31,9 +31,6 @@ func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 	f.Flag(c, "address")
 }
 
-// empty implements [selection].
-func (f *pendingFilter) empty() bool { return len(f.Values) == 0 }
-
 func (f *pendingFilter) hints() []string { return verb.PendingNames() }
 
 func (f *pendingFilter) check() error {
@@ -92,7 +89,7 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 			return &verb.Rows[*orders.Answer]{Rows: p.Rejected, Empty: "no keys are rejected", Columns: rejectedColumns}
 		}
 		empty := "no nodes are pending"
-		if !f.empty() {
+		if !f.Empty() {
 			empty = "no pending nodes match"
 		}
 		if bySource {

@@ -73,6 +73,9 @@ func (q *Filter) setter(flag string) func(string) (string, error) {
 	return func(s string) (string, error) { q.Add(parameter, s); return s, nil }
 }
 
+// Empty reports whether no flag is given.
+func (q *Filter) Empty() bool { return len(q.Values) == 0 }
+
 // Flags replaces the parameter at the start of each line of err by its flag. Nil stays nil.
 func (q *Filter) Flags(err error) error {
 	if err == nil {
@@ -80,8 +83,8 @@ func (q *Filter) Flags(err error) error {
 	}
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
-		parameter, rest, _ := strings.Cut(line, ":")
-		lines[i] = "--" + q.flags[parameter] + ":" + rest
+		rest := strings.TrimLeft(line, "abcdefghijklmnopqrstuvwxyz_")
+		lines[i] = "--" + q.flags[strings.TrimSuffix(line, rest)] + rest
 	}
 	return errors.New(strings.Join(lines, "\n"))
 }

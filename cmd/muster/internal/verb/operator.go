@@ -84,6 +84,27 @@ func (o *Operator) AddChangeFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, o.CheckChange)
 }
 
+// Bulk has the flags of a verb that changes one subject or many, and shows them first.
+type Bulk struct {
+	Operator
+
+	DryRun, Yes bool
+}
+
+// AddFlags adds them with those of the operator, and the checks. --dry-run needs no reason.
+func (b *Bulk) AddFlags(c *kingpin.CmdClause, all cli.Verbs) {
+	cli.Flag(c, "dry-run").BoolVar(&b.DryRun)
+	cli.Flag(c, "yes").BoolVar(&b.Yes)
+	b.Operator.AddFlags(c)
+	b.AddWhy(c)
+	all.Check(c, func() error {
+		if b.DryRun {
+			return b.CheckURL()
+		}
+		return b.CheckChange()
+	})
+}
+
 // AddWhy adds --why.
 func (o *Operator) AddWhy(c *kingpin.CmdClause) {
 	cli.Flag(c, "why").StringVar(&o.Why)

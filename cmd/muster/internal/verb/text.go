@@ -35,7 +35,7 @@ func Tallied[K ~string, N int | int64](counts map[K]N) string {
 	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(counts[b], counts[a]) })
 	var list []string
 	for _, k := range keys {
-		list = append(list, fmt.Sprintf("%s %d", k, counts[k]))
+		list = append(list, fmt.Sprintf("%d %s", counts[k], k))
 	}
 	return cmp.Or(strings.Join(list, ", "), "none")
 }

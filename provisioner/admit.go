@@ -68,10 +68,10 @@ type Gate struct {
 func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	token, err := g.authentic(text, source)
 	if err != nil {
-		return nil, refuse("", TokenCode(err), err)
+		return nil, refuse(TokenCode(err), err)
 	}
 	if by := g.revocations.Token(token.ID); by != nil {
-		return nil, refuse("", wire.CodeTokenRevoked, by.Err())
+		return nil, refuse(wire.CodeTokenRevoked, by.Err())
 	}
 	return token, nil
 }
@@ -97,42 +97,40 @@ func (g *Gate) AdmitPeer(ctx context.Context, over Protocol, id wire.Identity, s
 }
 
 func (g *Gate) peer(ctx context.Context, id wire.Identity, serial string) (*Record, error) {
-	node := string(id)
 	if err := g.cfg.Clock.Check(); err != nil {
-		return nil, refuse(node, wire.CodeClockBehind, err)
+		return nil, refuse(wire.CodeClockBehind, err)
 	}
 	if err := g.Fresh(); err != nil {
-		return nil, refuse(node, wire.CodeRevocationsUnknown, err)
+		return nil, refuse(wire.CodeRevocationsUnknown, err)
 	}
 	// Checked first, since a restored record may be older.
 	if by := g.revocations.Serial(serial); by != nil {
-		return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
+		return nil, refuse(wire.CodeIdentityRevoked, by.Err())
 	}
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return nil, g.refuseUnread(id, err)
 	}
 	if err := g.SyncRevocations(ctx, r); err != nil {
-		return nil, refuse(node, wire.CodeRevocationsUnknown, err)
+		return nil, refuse(wire.CodeRevocationsUnknown, err)
 	}
 	return r, g.admits(id, r)
 }
 
 // admitsPeer judges a record, which may be nil.
 func (g *Gate) admitsPeer(r *Record, over Protocol, id wire.Identity, serial string) error {
-	node := string(id)
 	if r != nil && r.Protocol != over {
-		return refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %s", errOtherProtocol, r.Protocol))
+		return refuse(wire.CodeNotIssued, fmt.Errorf("%w: %s", errOtherProtocol, r.Protocol))
 	}
 	if !slices.Contains(r.Live(g.now()), serial) {
-		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
+		return refuse(wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
 	}
 	for _, issued := range []*Issued{r.Current, r.Next} {
 		if issued == nil || issued.Serial != serial || !slices.Contains(r.Lineage, issued.KeyHash) {
 			continue // a replaced key is live until the new one confirms
 		}
 		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // a restored record may not show it
-			return refuse(node, wire.CodeIdentityTaken, by.Err())
+			return refuse(wire.CodeIdentityTaken, by.Err())
 		}
 	}
 	return nil
@@ -141,42 +139,40 @@ func (g *Gate) admitsPeer(r *Record, over Protocol, id wire.Identity, serial str
 // refuseUnread refuses a node whose record is unreadable. The revocation log needs no record.
 func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {
-		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
+		return refuse(wire.CodeIdentityRevoked, by.Err())
 	}
-	return refuse(string(id), StoreCode(unread), unread)
+	return refuse(StoreCode(unread), unread)
 }
 
 // admits returns a refusal if the identity is revoked. r may be nil.
 func (g *Gate) admits(id wire.Identity, r *Record) error {
-	node := string(id)
 	if by := g.revocations.Outstanding(id, r.AppliedRevocation()); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.Err())
+		return refuse(wire.CodeIdentityRevoked, by.Err())
 	}
 	if StateOf(r) == StateRevoked {
-		return refuse(node, wire.CodeIdentityRevoked, errRevoked)
+		return refuse(wire.CodeIdentityRevoked, errRevoked)
 	}
 	return nil
 }
 
 // checkRevocations runs early, and again before the write, since a configuration helper may run for minutes.
 func (a *proof) checkRevocations(ctx context.Context) error {
-	node := a.request.Identity
 	if err := a.Fresh(); err != nil {
-		return refuse(node, wire.CodeRevocationsUnknown, err)
+		return refuse(wire.CodeRevocationsUnknown, err)
 	}
 	if a.bearer != "" {
 		// The signer may have been removed, or the token expired. Verified tokens are cached.
 		token, err := a.authentic(a.bearer, a.source.Address)
 		if err != nil {
-			return refuse(node, TokenCode(err), err)
+			return refuse(TokenCode(err), err)
 		}
 		if by := a.revocations.Token(token.ID); by != nil {
-			return refuse(node, wire.CodeTokenRevoked, by.Err())
+			return refuse(wire.CodeTokenRevoked, by.Err())
 		}
 	}
 	for _, key := range []string{a.keyHash(), a.vouching} {
 		if by := a.revocations.Key(key); by != nil {
-			return refuse(node, wire.CodeIdentityRevoked, by.Err())
+			return refuse(wire.CodeIdentityRevoked, by.Err())
 		}
 	}
 	return a.checkRejected()

@@ -27,9 +27,9 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 	if err != nil {
 		var r *Refusal
 		if !errors.As(err, &r) {
-			r = refuse(m.Identity, wire.CodeUnavailable, err)
+			r = refuse(wire.CodeUnavailable, err)
 		}
-		e := RefusalEvent(r, p.moment(), source.Address)
+		e := RefusalEvent(m.Identity, r, p.moment(), source.Address)
 		if !p.shouldReport(ctx, &e, r.Code == wire.CodeOfferUnusable) {
 			return r
 		}
@@ -82,7 +82,7 @@ type confirmation struct {
 func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	id, err := wire.ParseIdentity(c.m.Identity)
 	if err != nil {
-		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
+		return nil, false, refuse(wire.CodeIdentityInvalid, err)
 	}
 	unlock, err := c.lockIdentity(ctx, id, c.source)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		remembered := record != nil
 		if !remembered {
 			if record, after, err = c.cfg.Store.Record(ctx, id); err != nil {
-				return nil, false, refuse(c.m.Identity, StoreCode(err), err)
+				return nil, false, refuse(StoreCode(err), err)
 			}
 		}
 		offer, repeated, err := matchOffer(record, c.m, c.source.Protocol)
@@ -125,15 +125,14 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		}
 		record = nil
 	}
-	return nil, false, refuse(c.m.Identity, wire.CodeBusy, errAgain)
+	return nil, false, refuse(wire.CodeBusy, errAgain)
 }
 
 // matchOffer also returns whether the offer is current already. The refusal reveals nothing about the record to
 // strangers.
 func matchOffer(r *Record, m *wire.Applied, over Protocol) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired || r.Protocol != over {
-		return nil, false, refuse(m.Identity, wire.CodeNotIssued,
-			fmt.Errorf("no certificate of %q is live", m.Identity))
+		return nil, false, refuse(wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
 	}
 	digest, why, unusable := m.Unusable()
 	if !unusable {
@@ -145,21 +144,21 @@ func matchOffer(r *Record, m *wire.Applied, over Protocol) (*Issued, bool, error
 		}
 		key, err := ca.PublicKey(i.DER)
 		if err != nil {
-			return nil, false, refuse(m.Identity, wire.CodeUnavailable,
+			return nil, false, refuse(wire.CodeUnavailable,
 				fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
 		}
 		err = wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature)
 		if err != nil && over == ProtocolMuster {
-			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
+			return nil, false, refuse(wire.CodeAppliedSignature, err)
 		}
 		if r.State == StateRevoked {
-			return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
+			return nil, false, refuse(wire.CodeIdentityRevoked, errRevoked)
 		}
 		if unusable {
-			return nil, false, refuse(m.Identity, wire.CodeOfferUnusable, errors.New(why))
+			return nil, false, refuse(wire.CodeOfferUnusable, errors.New(why))
 		}
 		return i, i == r.Current, nil
 	}
-	return nil, false, refuse(m.Identity, wire.CodeNotIssued,
+	return nil, false, refuse(wire.CodeNotIssued,
 		fmt.Errorf("certificate %.64s with digest %.64s was not offered to %q", m.Serial, m.Digest, m.Identity))
 }

@@ -14,7 +14,6 @@ import (
 )
 
 func (a *attempt) checkApproved(ctx context.Context) error {
-	node := string(a.identity)
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
@@ -23,10 +22,10 @@ func (a *attempt) checkApproved(ctx context.Context) error {
 		return nil
 	}
 	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil || a.record.Awaits() {
-		return refuse(node, wire.CodeApprovalPending, policyReasons(a.decision))
+		return refuse(wire.CodeApprovalPending, policyReasons(a.decision))
 	}
 	if a.unsigned = a.cfg.Autosign(ctx, a.identity, a.source.Key(), a.request.CSR); a.unsigned != nil {
-		return refuse(node, wire.CodeApprovalPending, errors.Join(policyReasons(a.decision), a.unsigned))
+		return refuse(wire.CodeApprovalPending, errors.Join(policyReasons(a.decision), a.unsigned))
 	}
 	a.approval = &orders.Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
 	return nil
@@ -68,7 +67,7 @@ func (a *proof) checkRejected() error {
 	if by == nil {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
+	return refuse(wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
 }
 
 func (a *proof) checkPaused() error {
@@ -76,7 +75,7 @@ func (a *proof) checkPaused() error {
 	if s == nil {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodePaused, s.Because())
+	return refuse(wire.CodePaused, s.Because())
 }
 
 func (a *proof) checkFrozen() error {
@@ -84,7 +83,7 @@ func (a *proof) checkFrozen() error {
 	if r == nil {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodeTokenFrozen,
+	return refuse(wire.CodeTokenFrozen,
 		fmt.Errorf("token %s has a limit and is older than the recovery that began at %s, so its remaining uses are "+
 			"unknown; once they are known: muster token unfreeze %s --left N",
 			a.token.ID, r.Began.Format(time.RFC3339), a.token.ID))

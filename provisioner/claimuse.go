@@ -20,7 +20,6 @@ var errStale = errors.New("the attempt took too long")
 // claimUse claims one use of a limited token. If the process dies after it, the same key gets the same use again. Later
 // rounds keep the claim.
 func (a *attempt) claimUse(ctx context.Context) error {
-	node := string(a.identity)
 	// The owner spends no use, and the record spends a secret.
 	if a.token.Limits.Uses == 0 || !a.reason.changesHands() || a.oneTime {
 		return nil
@@ -40,9 +39,9 @@ func (a *attempt) claimUse(ctx context.Context) error {
 		info.Uses = a.logs.UsesOf(info.ID, info.Uses)
 		switch err := a.uses.Claim(ctx, info, claim); {
 		case errors.Is(err, trust.ErrUsedUp):
-			return refuse(node, wire.CodeTokenUsedUp, err)
+			return refuse(wire.CodeTokenUsedUp, err)
 		case err != nil:
-			return refuse(node, StoreCode(err), err)
+			return refuse(StoreCode(err), err)
 		}
 		a.claim = claim
 	}
@@ -56,7 +55,7 @@ func (a *attempt) checkClaim() error {
 	}
 	// Abs: the clock may have been set back
 	if age := a.now().Sub(a.claim.At); age.Abs() > maxAttempt {
-		return refuse(string(a.identity), wire.CodeUnavailable,
+		return refuse(wire.CodeUnavailable,
 			fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil

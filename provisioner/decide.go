@@ -14,7 +14,6 @@ import (
 )
 
 func (a *attempt) decide(ctx context.Context) error {
-	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now(), a.provenBy() == policies.ProofNone)
 	if err := a.ask(ctx, a.input()); err != nil {
 		return err
@@ -29,9 +28,9 @@ func (a *attempt) decide(ctx context.Context) error {
 	case v == policies.VerdictAllow:
 		return nil
 	case v == policies.VerdictDeny && a.cloned():
-		return refuse(node, wire.CodeIdentityCloned, policyReasons(d))
+		return refuse(wire.CodeIdentityCloned, policyReasons(d))
 	default:
-		return refuse(node, verdictCodes[v], policyReasons(d))
+		return refuse(verdictCodes[v], policyReasons(d))
 	}
 }
 
@@ -45,7 +44,7 @@ func (a *attempt) ask(ctx context.Context, in *policies.Input) error {
 		if ctx.Err() == nil {
 			a.policy.Store(&policyFailure{asked, time.Now(), err})
 		}
-		return refuse(string(a.identity), wire.CodePolicyFailed, err)
+		return refuse(wire.CodePolicyFailed, err)
 	}
 	a.seen, a.decision = in, d
 	return nil

@@ -133,7 +133,7 @@ func (a *attempt) checkProtocol() error {
 	if r == nil || r.State == StateRetired || r.Protocol == a.source.Protocol {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodeIdentityTaken, fmt.Errorf("%w: %s; `muster node retire` frees it",
+	return refuse(wire.CodeIdentityTaken, fmt.Errorf("%w: %s; `muster node retire` frees it",
 		errOtherProtocol, r.Protocol))
 }
 

@@ -151,11 +151,11 @@ func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, 
 func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
-		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
+		r = refuse(wire.CodeUnavailable, err)
 	}
 	r, told := a.notePending(ctx, r)
 	r.Proven = !a.renewal && a.provenBy() == policies.ProofToken
-	e := RefusalEvent(r, a.moment(), a.source.Address)
+	e := RefusalEvent(a.request.Identity, r, a.moment(), a.source.Address)
 	if a.source.Protocol == ProtocolPuppet && a.provenBy() == policies.ProofNone && !a.isPending(r) {
 		e.Type = events.Attempt
 	}
@@ -193,7 +193,7 @@ func (a *proof) fromNamedNode() bool {
 func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	// First, since a wrong clock misjudges the token's dates.
 	if err := a.cfg.Clock.Check(); err != nil {
-		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
+		return nil, false, refuse(wire.CodeClockBehind, err)
 	}
 	if err := a.prove(); err != nil {
 		return nil, false, err
@@ -216,8 +216,7 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 		}
 	}
 	a.undo(ctx)
-	return nil, false, refuse(string(a.identity), wire.CodeBusy,
-		fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
+	return nil, false, refuse(wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
 }
 
 func (a *proof) prove() error {
@@ -226,7 +225,7 @@ func (a *proof) prove() error {
 	}
 	// Before the lock, since this may wait for DNS.
 	if err := a.cfg.Reserved(string(a.identity), a.token); err != nil {
-		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
+		return refuse(wire.CodeIdentityReserved, err)
 	}
 	return nil
 }
@@ -238,7 +237,7 @@ func (a *proof) proveRequest() error {
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
 	if err != nil {
-		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
+		return refuse(wire.CodeIdentityInvalid, err)
 	}
 	a.identity = id
 	if a.token = withoutToken(); a.source.Protocol == ProtocolPuppet && !isToken(string(r.Token)) {
@@ -248,17 +247,17 @@ func (a *proof) proveRequest() error {
 	token, err := a.authentic(string(r.Token), a.source.Address)
 	if err != nil {
 		a.token = nil
-		return refuse(r.Identity, TokenCode(err), err)
+		return refuse(TokenCode(err), err)
 	}
 	a.token, a.bearer = token, string(r.Token)
 	a.source.proven()
 	if token.Limits.Seal != "" && !a.source.Sealed {
 		// The token may be stolen, and the reply could be read on the network.
-		return refuse(r.Identity, wire.CodeSealedInvalid,
+		return refuse(wire.CodeSealedInvalid,
 			fmt.Errorf("token %s requires a sealed request, and this one is not sealed", token.ID))
 	}
 	if err := token.Admits(id, a.siteOf(a.source)); err != nil {
-		return refuse(r.Identity, TokenCode(err), err)
+		return refuse(TokenCode(err), err)
 	}
 	return a.proveKey()
 }
@@ -268,14 +267,13 @@ func (a *proof) proveKey() (err error) {
 	if a.edge != nil {
 		a.csr = a.edge.Key
 	} else if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
-		return refuse(r.Identity, wire.CodeCSRInvalid, err)
+		return refuse(wire.CodeCSRInvalid, err)
 	}
 	if cn := a.csr.CommonName; cn != "" && cn != string(a.identity) {
-		return refuse(r.Identity, wire.CodeCSRIdentity,
-			fmt.Errorf("certificate request names %q, want %q", cn, a.identity))
+		return refuse(wire.CodeCSRIdentity, fmt.Errorf("certificate request names %q, want %q", cn, a.identity))
 	}
 	if oids := a.csr.Unpermitted; len(oids) > 0 && a.source.Protocol == ProtocolPuppet {
-		return refuse(r.Identity, wire.CodeCSRInvalid, fmt.Errorf("certificate request asks for the extensions %s: "+
+		return refuse(wire.CodeCSRInvalid, fmt.Errorf("certificate request asks for the extensions %s: "+
 			"only pp_ extensions are permitted", strings.Join(oids, ", ")))
 	}
 	if a.edge != nil && a.edge.Session {
@@ -283,7 +281,7 @@ func (a *proof) proveKey() (err error) {
 		return nil
 	}
 	if a.vouching, err = vouchingKey(r); err != nil {
-		return refuse(r.Identity, wire.CodeBadRequest, err)
+		return refuse(wire.CodeBadRequest, err)
 	}
 	return nil
 }
@@ -346,11 +344,11 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.edge))
 	if err != nil {
-		return nil, false, refuse(string(a.identity), IssueCode(err), err)
+		return nil, false, refuse(IssueCode(err), err)
 	}
 	if a.reason == ReasonNew && !a.quotaTaken {
 		if err := a.quotas.take(a.token.ID, a.source.Address); err != nil {
-			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
+			return nil, false, refuse(wire.CodeQuotaExceeded, err)
 		}
 		a.quotaTaken = true
 	}
@@ -387,17 +385,16 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 }
 
 func (a *attempt) classify(ctx context.Context) error {
-	node := string(a.identity)
 	var err error
 	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
-		return refuse(node, StoreCode(err), err)
+		return refuse(StoreCode(err), err)
 	}
 	if err := a.SyncRevocations(ctx, a.record); err != nil {
-		return refuse(node, wire.CodeRevocationsUnknown, err)
+		return refuse(wire.CodeRevocationsUnknown, err)
 	}
 	a.revocation, _ = a.revocations.About(a.identity)
 	if by := a.revocations.Outstanding(a.identity, a.record.AppliedRevocation()); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.Err())
+		return refuse(wire.CodeIdentityRevoked, by.Err())
 	}
 	if err := a.checkProtocol(); err != nil {
 		return err
@@ -405,7 +402,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	if e := a.revocation; a.record != nil && e != nil && e.Kind == trust.RetiredNode && applies(e, a.record) {
 		// Applied first, or it would retire the next owner.
 		if err := a.Enforce(ctx, a.identity); err != nil {
-			return refuse(node, StoreCode(err), err)
+			return refuse(StoreCode(err), err)
 		}
 		return errAgain
 	}
@@ -423,7 +420,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	a.reason, err = classify(a.record, c)
 	if c.secret != "" || errors.Is(err, errTaken) {
 		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
-			return refuse(node, wire.CodeUnavailable, err)
+			return refuse(wire.CodeUnavailable, err)
 		}
 		if c.grant != nil && c.grant.Reprovision && (a.edge == nil || !a.edge.Settled) {
 			c.grant = nil
@@ -440,9 +437,9 @@ func (a *attempt) classify(ctx context.Context) error {
 	}
 	switch {
 	case errors.Is(err, errTaken):
-		return refuse(node, wire.CodeIdentityTaken, err)
+		return refuse(wire.CodeIdentityTaken, err)
 	case errors.Is(err, errRevoked):
-		return refuse(node, wire.CodeIdentityRevoked, err)
+		return refuse(wire.CodeIdentityRevoked, err)
 	}
 	return err
 }
@@ -461,17 +458,17 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	if by := a.revocations.Serial(offered.Serial); by != nil {
 		// The record is older than the revocation.
-		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
+		return nil, false, refuse(wire.CodeIdentityRevoked, by.Err())
 	}
 	authority := a.authority()
 	if authority.IssuerOf(offered.DER) == "" {
 		// The authority has been rolled over since this process started.
-		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
+		return nil, false, refuse(wire.CodeUnavailable, errUnknownIssuer)
 	}
 	chain := authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.otherSecret(a.record) {
-		if err := a.records.checkStore(string(a.identity)); err != nil {
+		if err := a.records.checkStore(); err != nil {
 			return nil, false, err // the record may not be on disk
 		}
 		if err := a.updateFacts(ctx); err != nil {

@@ -31,7 +31,7 @@ func (w *records) handOver(ctx context.Context, before, after *Record, c trust.C
 			break
 		}
 	}
-	return refuse(string(after.Identity), StoreCode(err), err)
+	return refuse(StoreCode(err), err)
 }
 
 // handOverAgain completes a hand-over whose process died.
@@ -41,7 +41,7 @@ func (w *records) handOverAgain(ctx context.Context, r *Record) error {
 	}
 	history, _, err := w.cfg.Store.History(ctx, r.Identity)
 	if err != nil {
-		return refuse(string(r.Identity), StoreCode(err), err)
+		return refuse(StoreCode(err), err)
 	}
 	for i, h := range history {
 		if h.Record.Attempt == r.Attempt && i > 0 {
@@ -60,7 +60,7 @@ func (a *attempt) checkLost() error {
 	}
 	for _, key := range []string{a.keyHash(), a.vouching} {
 		if by := a.revocations.Lost(a.identity, key); by != nil {
-			return refuse(string(a.identity), wire.CodeIdentityTaken, by.Err())
+			return refuse(wire.CodeIdentityTaken, by.Err())
 		}
 	}
 	return nil

@@ -22,9 +22,9 @@ func StoreCode(err error) wire.Code {
 }
 
 // checkStore refuses while the store is down, so that nodes do not wait for a time-out.
-func (w *records) checkStore(node string) error {
+func (w *records) checkStore() error {
 	if err := w.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
-		return refuse(node, wire.CodeStoreUnavailable, err)
+		return refuse(wire.CodeStoreUnavailable, err)
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func (a *attempt) checkStorage() error {
 		return nil
 	}
 	if err := a.cfg.Alarms.Stands(wire.CodeStorageLow); err != nil {
-		return refuse(string(a.identity), wire.CodeStorageLow, err)
+		return refuse(wire.CodeStorageLow, err)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, source netip.Prefix)
 func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, source Source) (unlock func(), err error) {
 	unlock, err = p.locks.lock(ctx, id, source.Key())
 	if err != nil {
-		return nil, refuse(string(id), wire.CodeBusy, err)
+		return nil, refuse(wire.CodeBusy, err)
 	}
 	return unlock, nil
 }

@@ -29,7 +29,7 @@ func (a *attempt) checkNames(ctx context.Context) error {
 	if _, ok := errors.AsType[*Refusal](err); err == nil || ok {
 		return err
 	}
-	return refuse(string(a.identity), wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+	return refuse(wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
 }
 
 func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
@@ -53,7 +53,7 @@ func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
 func (a *attempt) checkForeign(ctx context.Context, name wire.Identity) error {
 	other, _, err := a.cfg.Store.Record(ctx, name)
 	if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
-		return refuse(string(a.identity), StoreCode(err), err)
+		return refuse(StoreCode(err), err)
 	}
 	if err == nil && (other == nil || other.State == StateRetired) || a.record.certifies(name) {
 		return nil

@@ -67,7 +67,7 @@ func (a *proof) busy(wait time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	r := refuse(string(a.identity), wire.CodeBusy, err)
+	r := refuse(wire.CodeBusy, err)
 	r.After = wait
 	return r
 }

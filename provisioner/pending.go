@@ -30,7 +30,7 @@ func (a *attempt) notePending(ctx context.Context, r *Refusal) (_ *Refusal, said
 		r.After = again
 	}
 	if mustList && err != nil {
-		busy := refuse(r.Node, wire.CodeBusy, fmt.Errorf("%s, but not on the pending list: %w", r.Code, err))
+		busy := refuse(wire.CodeBusy, fmt.Errorf("%s, but not on the pending list: %w", r.Code, err))
 		busy.After = again
 		return busy, false
 	}

@@ -41,11 +41,10 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 		files, err = s.Edge.complete(wire.Identity(s.Identity), files)
 	}
 	if r := (*Refusal)(nil); errors.As(err, &r) {
-		r.Node = s.Identity
 		return wire.Files{}, r
 	}
 	if err != nil {
-		return wire.Files{}, refuse(s.Identity, wire.CodeConfigurationFailed, err)
+		return wire.Files{}, refuse(wire.CodeConfigurationFailed, err)
 	}
 	return files, nil
 }
@@ -105,7 +104,7 @@ type Preview struct {
 func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.Decision) (wire.Files, error) {
 	id, err := wire.ParseIdentity(in.Identity)
 	if err != nil {
-		return wire.Files{}, refuse(in.Identity, wire.CodeIdentityInvalid, err)
+		return wire.Files{}, refuse(wire.CodeIdentityInvalid, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -114,10 +113,10 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	claims := jwt.Claims{Brokers: strings.Join(in.Token.URLs, ","), SRVDomain: in.Token.SRVDomain}
 	token := &jwt.Verified{Claims: claims}
 	if err := p.reserved(string(id), token); err != nil && in.Node.Reason != string(ReasonRenew) {
-		return wire.Files{}, refuse(in.Identity, wire.CodeIdentityReserved, err)
+		return wire.Files{}, refuse(wire.CodeIdentityReserved, err)
 	}
 	if err := checkAdded(id, &d.Certificate, token, p.reserved); err != nil {
-		return wire.Files{}, refuse(in.Identity, wire.CodeCertificateFailed, err)
+		return wire.Files{}, refuse(wire.CodeCertificateFailed, err)
 	}
 	if err := p.checkForeign(ctx, id, d.Certificate.DNSNames); err != nil {
 		return wire.Files{}, err
@@ -131,7 +130,7 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 		request = ServiceRequest(id, in.Certificate.Name, key.Public(), &d.Certificate)
 	}
 	if err := ca.CheckRequest(request, maxTTL); err != nil {
-		return wire.Files{}, refuse(in.Identity, IssueCode(err), err)
+		return wire.Files{}, refuse(IssueCode(err), err)
 	}
 	if in.Certificate != nil || d.Configuration == nil && p.PolicyOnly {
 		return wire.Files{}, nil
@@ -177,7 +176,7 @@ func (p *Preview) checkForeign(ctx context.Context, id wire.Identity, names []st
 		}
 		var other *Record
 		if other, err = p.Record(ctx, wire.Identity(name)); other != nil && other.State != StateRetired {
-			return refuse(string(id), wire.CodeCertificateFailed, errForeign(wire.Identity(name)))
+			return refuse(wire.CodeCertificateFailed, errForeign(wire.Identity(name)))
 		}
 	}
 	return err

@@ -228,9 +228,9 @@ func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(tim
 
 // Reject reports and returns the refusal of a message that could not be decoded. Node is "" if it is not known.
 func (p *Provisioner) Reject(ctx context.Context, node string, code wire.Code, err error, source Source) *Refusal {
-	r := refuse(node, code, err)
+	r := refuse(code, err)
 	p.cfg.Meter.Rejected(code)
-	e := RefusalEvent(r, p.moment(), source.Address)
+	e := RefusalEvent(node, r, p.moment(), source.Address)
 	if source.Protocol == ProtocolPuppet { // anyone can send these
 		e.Type = events.Attempt
 	}

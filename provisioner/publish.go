@@ -33,11 +33,11 @@ type records struct{ *Provisioner }
 // An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := r.Check(); err != nil {
-		return refuse(string(r.Identity), wire.CodeUnavailable, err)
+		return refuse(wire.CodeUnavailable, err)
 	}
 	wait, first := publishBackoff, true
 	for {
-		if err := w.checkStore(string(r.Identity)); err != nil {
+		if err := w.checkStore(); err != nil {
 			return err
 		}
 		if before != nil {
@@ -60,14 +60,13 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
 			// Only an operator can make room.
-			return refuse(string(r.Identity), StoreCode(err), err)
+			return refuse(StoreCode(err), err)
 		}
 		first = false
 		w.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {
 		case <-ctx.Done():
-			return refuse(string(r.Identity), wire.CodeStoreUnavailable,
-				fmt.Errorf("write record: outcome unknown: %w", err))
+			return refuse(wire.CodeStoreUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
 		case <-time.After(wait):
 			wait = min(2*wait, publishBackoffMax)
 		}

@@ -18,7 +18,6 @@ import (
 // A Refusal is the only error of [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied]. Err is for log
 // and events only; [Refusal.Message] leaves it out.
 type Refusal struct {
-	Node       string // as claimed; may be invalid
 	Code       wire.Code
 	PublicCode wire.Code // sent to the node in place of Code, if not empty
 	After      time.Duration
@@ -28,16 +27,16 @@ type Refusal struct {
 	Proven bool
 }
 
-func refuse(node string, code wire.Code, err error) *Refusal {
-	return &Refusal{Node: node, Code: code, Err: err}
+func refuse(code wire.Code, err error) *Refusal {
+	return &Refusal{Code: code, Err: err}
 }
 
 // Error returns the text for operators.
 func (r *Refusal) Error() string {
 	if r.Err == nil {
-		return fmt.Sprintf("refuse %q: %s: %s", r.Node, r.Code, wire.MeaningOf(r.Code).Public)
+		return fmt.Sprintf("refused: %s: %s", r.Code, wire.MeaningOf(r.Code).Public)
 	}
-	return fmt.Sprintf("refuse %q: %s: %v", r.Node, r.Code, r.Err)
+	return fmt.Sprintf("refused: %s: %v", r.Code, r.Err)
 }
 
 func (r *Refusal) Unwrap() error { return r.Err }
@@ -106,12 +105,12 @@ var unproven = map[wire.Code]bool{
 	wire.CodeSealedInvalid:      true,
 }
 
-// RefusalEvent returns the event for a refusal.
-func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
+// RefusalEvent returns the event for a refusal of the node, as it calls itself.
+func RefusalEvent(node string, r *Refusal, now time.Time, source string) events.Event {
 	e := events.Event{
 		Type:   events.Refused,
 		Time:   now,
-		Node:   r.Node,
+		Node:   node,
 		Code:   r.Code,
 		Source: source,
 	}

@@ -75,18 +75,16 @@ func (a *proof) proveRenewal() error {
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
 	if err != nil {
-		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
+		return refuse(wire.CodeIdentityInvalid, err)
 	}
 	if a.source.Node != id {
-		return refuse(r.Identity, wire.CodeRenewSession,
-			fmt.Errorf("renewal for %q over the session of %q", id, a.source.Node))
+		return refuse(wire.CodeRenewSession, fmt.Errorf("renewal for %q over the session of %q", id, a.source.Node))
 	}
 	a.identity = id
 	return a.proveKey()
 }
 
 func (a *attempt) classifyRenewal(ctx context.Context) error {
-	node := string(a.identity)
 	if len(a.certificate) > 0 && a.logs.InRecovery() != nil &&
 		(a.record == nil || a.record.liveFor(a.vouching, a.now()) == nil) {
 		return a.classifyReturning(ctx)
@@ -100,15 +98,15 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, errRevoked):
-		return refuse(node, wire.CodeIdentityRevoked, err)
+		return refuse(wire.CodeIdentityRevoked, err)
 	case errors.Is(err, errTaken):
-		return refuse(node, wire.CodeIdentityTaken, err)
+		return refuse(wire.CodeIdentityTaken, err)
 	case err != nil:
-		return refuse(node, wire.CodeRenewSession, err)
+		return refuse(wire.CodeRenewSession, err)
 	}
 	a.reason = reason
 	if a.token, err = a.record.storedToken(); err != nil {
-		return refuse(node, wire.CodeUnavailable, err)
+		return refuse(wire.CodeUnavailable, err)
 	}
 	// Config.Reserved is not called: a newer rule must not end the renewals of a node.
 	return nil

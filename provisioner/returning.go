@@ -38,23 +38,23 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record,
 	node := string(id)
 	is := g.logs.InRecovery()
 	if is == nil {
-		return nil, refuse(node, wire.CodeNotIssued, errOffRecord)
+		return nil, refuse(wire.CodeNotIssued, errOffRecord)
 	}
 	role, name, err := g.cfg.Authority.Verify(leaf, nil, g.now())
 	if err == nil && (role != wire.RoleNode || name != node) {
 		err = fmt.Errorf("it belongs to %s %.100q", role, name)
 	}
 	if err != nil {
-		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
+		return nil, refuse(wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
 	}
 	key, err := ca.KeyHash(leaf.PublicKey)
 	if err != nil {
-		return nil, refuse(node, wire.CodeNotIssued, err)
+		return nil, refuse(wire.CodeNotIssued, err)
 	}
 	for _, by := range []*trust.Revocation{g.revocations.Serial(ca.Serial(leaf)), g.revocations.Key(key),
 		g.revocations.Lost(id, key)} {
 		if by != nil {
-			return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
+			return nil, refuse(wire.CodeIdentityRevoked, by.Err())
 		}
 	}
 	if err := g.admits(id, r); err != nil {
@@ -65,7 +65,7 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record,
 		back.After = r.Recovered.After
 	}
 	if !leaf.NotBefore.After(back.After) {
-		return nil, refuse(node, wire.CodeNotIssued,
+		return nil, refuse(wire.CodeNotIssued,
 			fmt.Errorf("%w: it begins at %s, not after the newest one on record, %s", errOffRecord,
 				leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
 	}
@@ -100,21 +100,19 @@ func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 		err = g.Enforce(ctx, r.Identity)
 	}
 	if err != nil {
-		return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
+		return refuse(wire.CodeStoreUnavailable, err)
 	}
-	return refuse(string(r.Identity), wire.CodeIdentityRevoked, errors.New(why))
+	return refuse(wire.CodeIdentityRevoked, errors.New(why))
 }
 
 func (a *attempt) classifyReturning(ctx context.Context) error {
-	node := string(a.identity)
 	leaf, err := x509.ParseCertificate(a.certificate)
 	if err != nil {
-		return refuse(node, wire.CodeBadRequest, fmt.Errorf("certificate: %w", err))
+		return refuse(wire.CodeBadRequest, fmt.Errorf("certificate: %w", err))
 	}
 	key, err := ca.KeyHash(leaf.PublicKey)
 	if err != nil || key != a.vouching {
-		return refuse(node, wire.CodeRenewSession,
-			errors.New("the certificate is not for the key that signed the request"))
+		return refuse(wire.CodeRenewSession, errors.New("the certificate is not for the key that signed the request"))
 	}
 	if a.returning, err = a.Gate.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
 		return err
@@ -132,7 +130,7 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 		}
 	}
 	if a.token, err = a.record.storedToken(); err != nil {
-		return refuse(node, wire.CodeUnavailable, err)
+		return refuse(wire.CodeUnavailable, err)
 	}
 	return nil
 }

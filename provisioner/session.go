@@ -31,12 +31,12 @@ func (p *Provisioner) Session(
 	id, err := wire.ParseIdentity(identity)
 	switch {
 	case err != nil:
-		return nil, nil, refuse(identity, wire.CodeIdentityInvalid, err)
+		return nil, nil, refuse(wire.CodeIdentityInvalid, err)
 	case source.Node != id:
-		return nil, nil, refuse(identity, wire.CodeRenewSession,
+		return nil, nil, refuse(wire.CodeRenewSession,
 			fmt.Errorf("request of %q over the session of %q", id, source.Node))
 	}
-	if err := p.records.checkStore(identity); err != nil {
+	if err := p.records.checkStore(); err != nil {
 		return nil, nil, err
 	}
 	if done, err = p.lockIdentity(ctx, id, source); err != nil {
@@ -68,11 +68,11 @@ func (s *Session) read(ctx context.Context) (err error) {
 			a.Gate.admitsPeer(s.Record, ProtocolMuster, s.Node, serial) == nil
 	}
 	if !live {
-		return refuse(string(s.Node), wire.CodeRenewSession, errSession)
+		return refuse(wire.CodeRenewSession, errSession)
 	}
 	a.record, a.reason = s.Record, ReasonRenew
 	if a.token, err = s.Record.storedToken(); err != nil {
-		return refuse(string(s.Node), wire.CodeUnavailable, err)
+		return refuse(wire.CodeUnavailable, err)
 	}
 	return a.checkPaused()
 }
@@ -80,12 +80,12 @@ func (s *Session) read(ctx context.Context) (err error) {
 // Recheck refuses the request if the node may have been revoked, retired or handed over since.
 func (s *Session) Recheck() error {
 	if err := s.attempt.Fresh(); err != nil {
-		return refuse(string(s.Node), wire.CodeRevocationsUnknown, err)
+		return refuse(wire.CodeRevocationsUnknown, err)
 	}
 	if _, newest := s.attempt.revocations.About(s.Node); newest != s.newest {
-		return refuse(string(s.Node), wire.CodeBusy, errAgain)
+		return refuse(wire.CodeBusy, errAgain)
 	}
-	return s.attempt.records.checkStore(string(s.Node))
+	return s.attempt.records.checkStore()
 }
 
 // Decide asks the policy for a service certificate of the key. If the verdict is not allow, it returns the decision and
@@ -100,7 +100,7 @@ func (s *Session) Decide(ctx context.Context, key *ca.CSR, want *policies.Servic
 		return nil, err
 	}
 	if v := a.decision.Verdict(); v != policies.VerdictAllow {
-		return a.decision, refuse(string(s.Node), verdictCodes[v], policyReasons(a.decision))
+		return a.decision, refuse(verdictCodes[v], policyReasons(a.decision))
 	}
 	return a.decision, nil
 }
@@ -113,7 +113,7 @@ func (s *Session) JudgeName(ctx context.Context, name string) error {
 		return nil
 	}
 	if err := s.attempt.cfg.Reserved(name, s.attempt.token); err != nil {
-		return refuse(node, wire.CodeIdentityReserved, err)
+		return refuse(wire.CodeIdentityReserved, err)
 	}
 	if _, err := netip.ParseAddr(name); err == nil {
 		return nil
@@ -121,10 +121,10 @@ func (s *Session) JudgeName(ctx context.Context, name string) error {
 	for owner, more := name, true; more && owner != node; _, owner, more = strings.Cut(owner, ".") {
 		r, _, err := s.attempt.cfg.Store.Record(ctx, wire.Identity(owner))
 		if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
-			return refuse(node, StoreCode(err), err)
+			return refuse(StoreCode(err), err)
 		}
 		if err != nil || r != nil && r.State != StateRetired {
-			return refuse(node, wire.CodeNameTaken, fmt.Errorf("%s belongs to the node %s", name, owner))
+			return refuse(wire.CodeNameTaken, fmt.Errorf("%s belongs to the node %s", name, owner))
 		}
 	}
 	return nil

@@ -137,7 +137,7 @@ func (a *attempt) recallToken() (err error) {
 		a.token.Limits = jwt.Limits{Uses: 1, Identities: []wire.Pattern{wire.Pattern(a.identity)}}
 	} else if !a.reason.changesHands() {
 		if a.token, err = r.storedToken(); err != nil {
-			return refuse(string(a.identity), wire.CodeUnavailable, err)
+			return refuse(wire.CodeUnavailable, err)
 		}
 	}
 	return nil

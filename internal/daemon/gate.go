@@ -159,7 +159,7 @@ func (g *gate) ask(about func(*provisioner.Gate) error) error {
 
 func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	g.activity.ConnectionRefused(denied.Code)
-	e := provisioner.RefusalEvent(&provisioner.Refusal{
+	e := provisioner.RefusalEvent("", &provisioner.Refusal{
 		Code: denied.Code,
 		Err:  denied.Err,
 	}, g.opts.Now().UTC(), p.Address)
@@ -177,7 +177,7 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	g.reports.observe(e)
 }
 
-// asDenied drops the refusal's text of node and code, which the broker adds.
+// asDenied drops the refusal's text of the code, which the broker adds.
 func asDenied(err error) *broker.Denied {
 	if r, ok := errors.AsType[*provisioner.Refusal](err); ok && r.Err != nil {
 		return &broker.Denied{Code: r.Code, Err: r.Err}

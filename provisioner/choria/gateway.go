@@ -138,8 +138,7 @@ func (g *Gateway) Admit(ctx context.Context, c Candidate) (user string, err erro
 		return s.user, nil
 	default:
 		g.forget(s)
-		return "", &provisioner.Refusal{Node: string(c.Node), Code: wire.CodeBusy,
-			Err: fmt.Errorf("%d Choria servers are waiting", maxWaiting)}
+		return "", &provisioner.Refusal{Code: wire.CodeBusy, Err: fmt.Errorf("%d Choria servers are waiting", maxWaiting)}
 	}
 }
 
@@ -148,7 +147,7 @@ var errSecond = errors.New("a connection with this name is open: two machines ma
 
 func (g *Gateway) take(ctx context.Context, s *session, now time.Time) error {
 	refuse := func(err error) error {
-		return &provisioner.Refusal{Node: string(s.node), Code: wire.CodeBusy, Err: err}
+		return &provisioner.Refusal{Code: wire.CodeBusy, Err: err}
 	}
 	held, at, err := g.cfg.Leases.Lease(ctx, s.node)
 	if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable lease is replaced

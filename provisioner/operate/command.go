@@ -49,7 +49,7 @@ type Obeyed struct {
 
 // NodeRefusal is a node's refusal of a command as an error.
 func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
-	return &provisioner.Refusal{Node: string(node), Code: r.Code, Err: errors.New(events.Scrub(r.Message))}
+	return &provisioner.Refusal{Code: r.Code, Err: fmt.Errorf("node %q: %s", node, events.Scrub(r.Message))}
 }
 
 // Command sends a command and returns once it is on the node's disk, from where the agent carries it out even after a

@@ -208,7 +208,7 @@ func (q *request) unstored(err error) error {
 }
 
 func (q *request) refuse(code wire.Code, err error) error {
-	return &provisioner.Refusal{Node: q.Identity, Code: code, Err: err}
+	return &provisioner.Refusal{Code: code, Err: err}
 }
 
 // parse verifies the certificate request. Only its key is issued, but names that no policy sees are refused.
@@ -389,10 +389,10 @@ func (q *request) note(ctx context.Context, err error) error {
 func (q *request) refused(ctx context.Context, err error) *provisioner.Refusal {
 	r, ok := errors.AsType[*provisioner.Refusal](err)
 	if !ok {
-		r = &provisioner.Refusal{Node: q.Identity, Code: wire.CodeUnavailable, Err: err}
+		r = &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
 	}
-	e := provisioner.RefusalEvent(r, q.moment(), q.source.Address)
-	e.Type, e.Name, e.Node = events.CertificateFailed, q.Name, string(q.source.Node) // whatever it claims
+	e := provisioner.RefusalEvent(string(q.source.Node), r, q.moment(), q.source.Address)
+	e.Type, e.Name = events.CertificateFailed, q.Name
 	if q.decision != nil {
 		e.Policy = q.decision.Digest
 	}

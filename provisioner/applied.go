@@ -89,7 +89,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		return nil, false, err
 	}
 	defer unlock()
-	record, after := c.recent.take(id, c.now())
+	record, after := c.records.recall(id)
 	for range maxRounds {
 		remembered := record != nil
 		if !remembered {
@@ -99,7 +99,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		}
 		offer, repeated, err := matchOffer(record, c.m, c.source.Protocol)
 		if remembered && (err != nil || repeated) {
-			record = nil // see recentOffers
+			record = nil // see remembered
 			continue
 		}
 		if err != nil {

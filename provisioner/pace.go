@@ -157,25 +157,13 @@ type Budget struct {
 
 // NewBudget returns a Budget of that many failed checks a second per source; 0 means no limit.
 func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
-	b := &Budget{reports: limit.NewKeyed[netip.Prefix](limit.Rate{
-		PerSecond: reportsPerSecond,
-		Burst:     reportsAtOnce,
-		All:       allReports,
-		Now:       now,
-	})}
-	b.firsts = limit.NewKeyed[netip.Prefix](limit.Rate{
-		PerSecond: 1 / time.Minute.Seconds(),
-		Burst:     1,
-		All:       firstReports,
-		Now:       now,
-	})
+	b := &Budget{
+		reports: keyed[netip.Prefix](reportsAtOnce, time.Second/reportsPerSecond, allReports, now),
+		firsts:  keyed[netip.Prefix](1, time.Minute, firstReports, now),
+	}
 	if checksPerSecond > 0 {
-		b.checks = limit.NewKeyed[netip.Prefix](limit.Rate{
-			PerSecond: float64(checksPerSecond),
-			Burst:     checksPerSecond * burstSeconds,
-			All:       allSources,
-			Now:       now,
-		})
+		every := time.Second / time.Duration(checksPerSecond)
+		b.checks = keyed[netip.Prefix](checksPerSecond*burstSeconds, every, allSources, now)
 	}
 	return b
 }

@@ -156,7 +156,7 @@ type Provisioner struct {
 	uses   *trust.Uses
 	noted  sync.Map // of jwt.TokenID to *trust.TokenInfo: see TokensInUse
 	policy atomic.Pointer[policyFailure]
-	recent recentOffers
+	recent *limit.Cache[wire.Identity, remembered]
 	boots  boots
 	shown  *facts.Finder
 	kept   *facts.Finder
@@ -185,6 +185,7 @@ func New(cfg Config) *Provisioner {
 		shown:   facts.NewFinder(cfg.Facts.Shown),
 		kept:    facts.NewFinder(cfg.Facts.Kept),
 		repeats: newRepeatLimits(cfg.Now),
+		recent:  limit.NewCache[wire.Identity, remembered](maxRecent),
 		pending: pending,
 		logs:    logs,
 		unread:  orders.WatchUnread(logs),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -30,7 +29,7 @@ type records struct{ *Provisioner }
 // conflict. If a lagging cluster member answers the read, the attempt signs again and may find its own first write: its
 // id alone does not prove that a record is r.
 //
-// An acknowledged record must not be changed (see [recentOffers]).
+// An acknowledged record must not be changed (see [remembered]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := r.Check(); err != nil {
 		return refuse(wire.CodeUnavailable, err)
@@ -47,7 +46,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		}
 		revision, err := w.cfg.Store.Put(ctx, r, after)
 		if err == nil {
-			w.recent.put(r, revision, w.now())
+			w.recent.Put(r.Identity, remembered{r, revision, w.now()})
 			return nil
 		}
 		newest, revision, rerr := w.cfg.Store.Record(ctx, r.Identity)
@@ -90,41 +89,20 @@ const (
 	recentFor = 30 * time.Second
 )
 
-// recentOffers saves confirmations a read. Other processes write too, so an entry is good only for a write under
-// compare-and-set. After a restore a revision may belong to another record, so no entry may outlive [recentFor].
-type recentOffers struct {
-	mu      sync.Mutex
-	records map[wire.Identity]remembered // guarded by mu
-}
-
-// remembered is a record that must not be changed.
+// A remembered record saves confirmations a read. It must not be changed. Other processes write too, so it is good only
+// for a write under compare-and-set. After a restore the revision may belong to another record, so it is not used after
+// [recentFor].
 type remembered struct {
 	record   *Record
 	revision trust.Revision
 	at       time.Time
 }
 
-func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.Next == nil {
-		delete(m.records, r.Identity)
-		return
-	}
-	if m.records == nil || len(m.records) >= maxRecent {
-		m.records = make(map[wire.Identity]remembered)
-	}
-	m.records[r.Identity] = remembered{r, revision, now}
-}
-
-// take removes and returns the record of id. Abs: the clock may have been set back.
-func (m *recentOffers) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	found, ok := m.records[id]
-	delete(m.records, id)
-	if !ok || now.Sub(found.at).Abs() > recentFor {
+// recall returns a recent record, or nil. Abs: the clock may have been set back.
+func (w *records) recall(id wire.Identity) (*Record, trust.Revision) {
+	m, _ := w.recent.Get(id)
+	if w.now().Sub(m.at).Abs() > recentFor {
 		return nil, 0
 	}
-	return found.record, found.revision
+	return m.record, m.revision
 }

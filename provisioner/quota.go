@@ -78,17 +78,19 @@ type repeatLimits struct {
 
 func newRepeatLimits(now func() time.Time) repeatLimits {
 	return repeatLimits{
-		replies: limit.NewKeyed[string](limit.Rate{
-			PerSecond: 1 / repliesInterval.Seconds(),
-			Burst:     repliesBurst,
-			Now:       now,
-		}),
-		messages: limit.NewKeyed[string](limit.Rate{
-			PerSecond: 1 / messagesInterval.Seconds(),
-			Burst:     messagesBurst,
-			Now:       now,
-		}),
+		replies:  keyed[string](repliesBurst, repliesInterval, 0, now),
+		messages: keyed[string](messagesBurst, messagesInterval, 0, now),
 	}
+}
+
+// keyed allows burst at once, and one more after each interval. All keys together may have all times as much.
+func keyed[K comparable](burst int, interval time.Duration, all float64, now func() time.Time) *limit.Keyed[K] {
+	return limit.NewKeyed[K](limit.Rate{
+		PerSecond: 1 / interval.Seconds(),
+		Burst:     burst,
+		All:       all,
+		Now:       now,
+	})
 }
 
 // allowRepeat returns whether to emit e, and sets e.LeftOut.

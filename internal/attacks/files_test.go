@@ -203,20 +203,15 @@ func TestOddFilesWhileTheProvisionerRuns(t *testing.T) {
 	tg.stop()
 }
 
-// TestOddFilesOfTheBroker gives forms to the configuration of a broker, and to a file that it names, at the start and
-// at a reload.
+// TestOddFilesOfTheBroker gives forms to the configuration of a broker.
 func TestOddFilesOfTheBroker(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "nats.conf")
-	write := func(more string) {
-		t.Helper()
-		text := "listen: 127.0.0.1:-1\nauthorization {user: a, password: b}\n" + more
-		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	text := "listen: 127.0.0.1:-1\nauthorization {user: a, password: b}\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	write("")
 	for _, f := range forms[:3] {
 		undo := f.spoil(t, conf)
 		p := launch(t, dir, "muster", "broker", "run", "nats.conf")
@@ -224,18 +219,6 @@ func TestOddFilesOfTheBroker(t *testing.T) {
 			t.Errorf("%s: exit %d: %s", f.name, status, p.output())
 		}
 		undo()
-	}
-	p := launch(t, dir, "muster", "broker", "run", "nats.conf")
-	p.waitFor("broker is running")
-	if err := syscall.Mkfifo(filepath.Join(dir, "cert.pem"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	write("tls {cert_file: cert.pem, key_file: cert.pem}\n")
-	p.signal(syscall.SIGHUP)
-	p.waitFor("is a file that it names a pipe?")
-	p.signal(syscall.SIGTERM)
-	if status := p.exit(); status != 0 {
-		t.Errorf("exit %d after SIGTERM", status)
 	}
 }
 

@@ -25,9 +25,6 @@ const (
 	stopDuration = 10 * time.Second // in all; nats-server's default is two minutes
 )
 
-// fileWait bounds the reading of the configuration with all files that it names. A slow disk needs a second.
-const fileWait = 5 * time.Second
-
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
 
@@ -122,7 +119,7 @@ func fileOptions(path string) (*server.Options, error) {
 		return nil, fmt.Errorf("%w: a nats-server configuration as `muster broker config` prints it", err)
 	}
 	_ = f.Close() // nats-server reads it
-	opts, err := processFile(path)
+	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
 		why := strings.TrimSpace(err.Error())
 		if !strings.Contains(why, path) { // some errors already name it, one per line
@@ -145,25 +142,6 @@ func fileOptions(path string) (*server.Options, error) {
 		opts.TLSConfig.SessionTicketsDisabled = true
 	}
 	return opts, nil
-}
-
-// processFile does not wait for the end of a pipe that the file names as one of the files that nats-server reads.
-func processFile(path string) (*server.Options, error) {
-	type read struct {
-		opts *server.Options
-		err  error
-	}
-	done := make(chan read, 1)
-	go func() {
-		opts, err := server.ProcessConfigFile(path)
-		done <- read{opts, err}
-	}()
-	select {
-	case r := <-done:
-		return r.opts, r.err
-	case <-time.After(fileWait):
-		return nil, fmt.Errorf("%s: not read within %v: is a file that it names a pipe?", path, fileWait)
-	}
 }
 
 func admitsEveryClient(o *server.Options) bool {

@@ -138,7 +138,8 @@ func (g *Gateway) Admit(ctx context.Context, c Candidate) (user string, err erro
 		return s.user, nil
 	default:
 		g.forget(s)
-		return "", &provisioner.Refusal{Code: wire.CodeBusy, Err: fmt.Errorf("%d Choria servers are waiting", maxWaiting)}
+		return "", &provisioner.Refusal{Code: wire.CodeBusy,
+			Err: fmt.Errorf("%d Choria servers are waiting", maxWaiting)}
 	}
 }
 

@@ -9,12 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"muster/internal/wire"
 )
 
 // Defaults and limits of [Config].
@@ -130,49 +127,4 @@ type HubConfig struct {
 
 	// Site becomes part of the server's name. Required.
 	Site string
-}
-
-func (c ServerConfig) serverName() string {
-	if c.Hub == nil {
-		return c.Name
-	}
-	return wire.ServerName(c.Name, c.Hub.Site)
-}
-
-// leafText admits only brokers as leaves, and connects only AccountMuster.
-func (c ServerConfig) leafText() string {
-	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d",
-		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
-	switch {
-	case c.Leaves != nil:
-		var users []string
-		for _, name := range c.Leaves.Names {
-			uri := wire.RoleURI(c.Leaves.TrustDomain, wire.RoleBroker, name)
-			users = append(users, fmt.Sprintf("{user: %q, account: %s}", uri, AccountMuster))
-		}
-		return fmt.Sprintf(`
-# Brokers of sites.
-leafnodes {
-  listen: %q
-  tls {%s, verify_and_map: true}
-  authorization {timeout: %d, users: [%s]}
-}
-`, c.Leaves.Listen, files, int(handshake.Seconds()), strings.Join(users, ", "))
-	case c.Hub != nil:
-		var urls []string
-		for _, u := range c.Hub.URLs {
-			urls = append(urls, fmt.Sprintf("%q", "tls://"+u))
-		}
-		return fmt.Sprintf(`
-# The brokers that have the streams. If no provisioner of the site answers,
-# provisioners of other sites do.
-default_js_domain: {%s: %s}
-leafnodes {
-  reconnect: "1s"
-  remotes: [{urls: [%s], account: %s, tls {%s}}]
-}
-`, AccountMuster, hubDomain, strings.Join(urls, ", "), AccountMuster, files)
-	default:
-		return ""
-	}
 }

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
+	"text/template"
+
+	"muster/internal/wire"
 )
 
 const routeUser = "muster-route"
@@ -63,59 +67,117 @@ func (c ServerConfig) Text() (string, error) {
 	if c.Cluster != nil {
 		servers = max(1, len(c.Cluster.Routes))
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, serverText, c.serverName(), c.Listen, c.storeText(), "", // 1 to 4
-		c.Certificate, c.Key, c.CA, // 5 to 7
-		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
-		keys.issuer.public, AccountMuster, keys.provisioner.public, keys.system.public, keys.xkey.public, // 11 to 15
-		int(handshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
-	if c.Cluster != nil {
-		b.WriteString(c.clusterText())
+	if c.Hub != nil {
+		c.Name = wire.ServerName(c.Name, c.Hub.Site)
 	}
-	b.WriteString(c.leafText())
+	route := url.URL{Scheme: "nats-route", User: url.UserPassword(routeUser, string(c.Keys.Routes)), Host: "host"}
+	var b strings.Builder
+	err = serverText.Execute(&b, map[string]any{
+		"c":           c,
+		"issuer":      keys.issuer.public,
+		"provisioner": keys.provisioner.public,
+		"system":      keys.system.public,
+		"xkey":        keys.xkey.public,
+		"route":       strings.TrimSuffix(route.String(), "host"),
+		"password":    string(c.Keys.Routes),
+	})
 	b.WriteString(accountsConfig(servers, c.MaxConnections, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", keys.provisioner.public),
 		AccountSystem: fmt.Sprintf(systemUser, keys.system.public,
 			systemPublish[0], systemPublish[1], systemPublish[2],
 			systemSubscribe[0], systemSubscribe[1]),
 	}))
-	return b.String(), nil
+	return b.String(), err
 }
 
-const serverText = `# Printed by 'muster broker config'. Accounts and permissions are muster's protocol:
+// serverText admits only brokers as leaves, and connects only AccountMuster.
+var serverText = template.Must(template.New("server").Funcs(template.FuncMap{
+	"q":      strconv.Quote,
+	"broker": func(domain, name string) string { return wire.RoleURI(domain, wire.RoleBroker, name).String() },
+}).Parse(fmt.Sprintf(`# Printed by 'muster broker config'. Accounts and permissions are muster's protocol:
 # change only names, addresses and limits.
-server_name: %[1]q
-listen: %[2]q
-max_connections: %[8]d
-max_control_line: %[9]d
-max_payload: %[10]d
-ping_interval: %[17]q
-ping_max: %[18]d
+server_name: {{q .c.Name}}
+listen: {{q .c.Listen}}
+max_connections: {{.c.MaxConnections}}
+max_control_line: %[1]d
+max_payload: %[2]d
+ping_interval: "%[3]s"
+ping_max: %[4]d
 
 # nats-server cannot ask for a certificate without requiring it. So nodes without a
 # certificate connect without TLS; seal their tokens.
 tls {
-  cert_file: %[5]q
-  key_file: %[6]q
-  ca_file: %[7]q
+  cert_file: {{q .c.Certificate}}
+  key_file: {{q .c.Key}}
+  ca_file: {{q .c.CA}}
   verify: true
-  timeout: %[16]d
+  timeout: %[5]d
 }
 allow_non_tls: true
 
-%[3]s
-# Provisioners decide about connections. Because some users here have nkeys, the
+{{if .c.Hub}}# The streams are at the hub.
+{{else}}jetstream {
+  store_dir: {{q .c.StoreDir}}
+{{- with .c.MaxStoreBytes}}
+  max_file_store: {{.}}{{end}}
+{{- if .c.Leaves}}
+  domain: %[8]s{{end}}
+  max_memory_store: %[6]d # no stream is in memory
+  # Every acknowledged write is on disk. Provisioners refuse to start otherwise.
+  sync_interval: always
+}
+{{end}}# Provisioners decide about connections. Because some users here have nkeys, the
 # server asks every client for a signature, which sealed tokens need.
 authorization {
-  timeout: %[16]d
+  timeout: %[5]d
   auth_callout {
-    issuer: %[11]s
-    account: %[12]s
-    auth_users: [%[13]s, %[14]s]
-    xkey: %[15]s
+    issuer: {{.issuer}}
+    account: %[7]s
+    auth_users: [{{.provisioner}}, {{.system}}]
+    xkey: {{.xkey}}
   }
 }
-`
+{{with .c.Cluster}}
+cluster {
+  name: {{q .Name}}
+  listen: {{q .Listen}}
+  routes: [{{range .Routes}}
+    {{q (print $.route .)}}{{end}}]
+  # An unreachable server is given up after 15 s; until then messages to it are lost.
+  ping_interval: "5s"
+  ping_max: 2
+  authorization {user: %[9]s, password: {{q $.password}}, timeout: %[5]d}
+  tls {
+    cert_file: {{q $.c.Certificate}}
+    key_file: {{q $.c.Key}}
+    ca_file: {{q $.c.CA}}
+    timeout: %[5]d
+  }
+}
+{{end}}{{with .c.Leaves}}
+# Brokers of sites.
+leafnodes {
+  listen: {{q .Listen}}
+  tls {cert_file: {{q $.c.Certificate}}, key_file: {{q $.c.Key}}, ca_file: {{q $.c.CA}}, timeout: %[5]d,
+    verify_and_map: true}
+  authorization {timeout: %[5]d, users: [{{$domain := .TrustDomain}}{{range .Names}}
+    {user: {{q (broker $domain .)}}, account: %[7]s}{{end}}]}
+}
+{{end}}{{with .c.Hub}}
+# The brokers that have the streams. If no provisioner of the site answers,
+# provisioners of other sites do.
+default_js_domain: {%[7]s: %[8]s}
+leafnodes {
+  reconnect: "1s"
+  remotes: [{
+    urls: [{{range .URLs}}
+      {{q (print "tls://" .)}}{{end}}]
+    account: %[7]s
+    tls {cert_file: {{q $.c.Certificate}}, key_file: {{q $.c.Key}}, ca_file: {{q $.c.CA}}, timeout: %[5]d}
+  }]
+}
+{{end}}`, maxControlLine, maxPayload, pingInterval, maxPingsOut, int(handshake.Seconds()), maxMemoryBytes, // 1 to 6
+	AccountMuster, hubDomain, routeUser)))
 
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
@@ -123,48 +185,3 @@ const systemUser = `
       subscribe: [%[5]q, %[6]q]
     }}]
   `
-
-func (c ServerConfig) storeText() string {
-	if c.Hub != nil {
-		return "# The streams are at the hub."
-	}
-	limit, domain := "", ""
-	if c.Leaves != nil {
-		domain = "\n  domain: " + hubDomain
-	}
-	if c.MaxStoreBytes > 0 {
-		limit = fmt.Sprintf("\n  max_file_store: %d", c.MaxStoreBytes)
-	}
-	return fmt.Sprintf(`jetstream {
-  store_dir: %q%s%s
-  max_memory_store: %d # no stream is in memory
-  # Every acknowledged write is on disk. Provisioners refuse to start otherwise.
-  sync_interval: always
-}`, c.StoreDir, limit, domain, maxMemoryBytes)
-}
-
-func (c ServerConfig) clusterText() string {
-	var routes []string
-	for _, r := range c.Cluster.Routes {
-		u := url.URL{Scheme: "nats-route", User: url.UserPassword(routeUser, string(c.Keys.Routes)), Host: r}
-		routes = append(routes, fmt.Sprintf("%q", u.String()))
-	}
-	return fmt.Sprintf(`
-cluster {
-  name: %[1]q
-  listen: %[2]q
-  routes: [%[3]s]
-  # An unreachable server is given up after 15 s; until then messages to it are lost.
-  ping_interval: "5s"
-  ping_max: 2
-  authorization {user: %[4]s, password: %[5]q, timeout: %[9]d}
-  tls {
-    cert_file: %[6]q
-    key_file: %[7]q
-    ca_file: %[8]q
-    timeout: %[9]d
-  }
-}
-`, c.Cluster.Name, c.Cluster.Listen, strings.Join(routes, ", "), routeUser, string(c.Keys.Routes),
-		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
-}

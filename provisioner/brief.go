@@ -2,9 +2,7 @@ package provisioner
 
 import (
 	"cmp"
-	"crypto/sha1" //nolint:gosec // see leafOf
 	"crypto/sha256"
-	"crypto/sha512"
 	"crypto/x509"
 	"fmt"
 	"math/big"
@@ -44,10 +42,7 @@ type Leaf struct {
 	DNSNames            []string
 	NotBefore, NotAfter time.Time
 	Serial              *big.Int
-
-	SHA1   [sha1.Size]byte
-	SHA256 [sha256.Size]byte
-	SHA512 [sha512.Size]byte
+	SHA256              [sha256.Size]byte
 }
 
 // leafOf returns nil for a certificate that cannot be read.
@@ -61,9 +56,7 @@ func leafOf(der []byte) *Leaf {
 		NotBefore: c.NotBefore,
 		NotAfter:  c.NotAfter,
 		Serial:    c.SerialNumber,
-		SHA1:      sha1.Sum(der), //nolint:gosec // shown beside stronger ones
 		SHA256:    sha256.Sum256(der),
-		SHA512:    sha512.Sum512(der),
 	}
 }
 

@@ -181,8 +181,6 @@ anna "sign some" 200 '"signed": *\["a.example.net"\]' -X POST \
 anna "sign all" 200 '"b.example.net"' -X POST -H 'Content-Type: application/json' -d '{}' "$ca/sign/all"
 anna "clean" 200 'web9.example.net' -X PUT -H 'Content-Type: application/json' \
   -d '{"certnames":["a.example.net","web9.example.net"],"async":false}' "$ca/clean"
-node "expirations" 200 '"ca-certs"' "$ca/expirations"
-call "no expirations for a stranger" 403 '' "$ca/expirations"
 call "status" 200 '^running' "$agents/status/v1/simple"
 call "status of the server" 200 '^running' "$agents/status/v1/simple/server"
 call "status of services" 200 '"ca"' "$agents/status/v1/services"

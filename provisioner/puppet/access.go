@@ -17,14 +17,13 @@ import (
 type access struct {
 	node bool               // a Puppet agent's certificate
 	own  bool               // and the path names its identity
-	role trust.OperatorRole // an operator of at least this role; with node: or
+	role trust.OperatorRole // an operator of at least this role
 }
 
 var (
 	anyone    = access{}
 	ownNode   = access{node: true, own: true}
 	anyNode   = access{node: true}
-	anyPeer   = access{node: true, role: trust.RoleViewer}
 	viewers   = access{role: trust.RoleViewer}
 	operators = access{role: trust.RoleOperator}
 )
@@ -54,13 +53,13 @@ var (
 // admit identifies the caller. The node's certificate is looked up for each request, since it may have been revoked. No
 // header says the name of the caller, except that an operator may show a token.
 func (s *Server) admit(r *request, need access) (err error) {
-	if need.node {
+	switch {
+	case need.role != "":
+		return s.admitOperator(r, need.role)
+	case need.node:
 		err = s.admitNode(r)
 	}
-	switch {
-	case need.role != "" && (!need.node || err != nil):
-		return s.admitOperator(r, need.role)
-	case err == nil && need.own && string(r.node.Identity) != r.name:
+	if err == nil && need.own && string(r.node.Identity) != r.name {
 		return fmt.Errorf("%w: the certificate is of node %q", errForbidden, r.node.Identity)
 	}
 	return err

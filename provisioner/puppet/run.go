@@ -1,8 +1,6 @@
 package puppet
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,9 +23,6 @@ const (
 const (
 	maxFactsBody  = 2 << 20
 	maxReportBody = 4 << 20
-
-	// gzipFrom is the size in bytes from which answers are compressed. A compressor takes 800 kB for its time.
-	gzipFrom = 8 << 10
 )
 
 // runRoutes are the calls of a node's run. Nodes have no plugins, and a catalog names no file to fetch.
@@ -112,24 +107,10 @@ func document(
 		if err != nil {
 			status, b = http.StatusInternalServerError, []byte(`{"message":"Server Error"}`)
 		}
-		writeDocument(w, r, status, chosen, b)
+		w.Header().Set("Content-Type", chosen)
+		w.WriteHeader(status)
+		_, _ = w.Write(b) // the client has gone
 	}
-}
-
-func writeDocument(w http.ResponseWriter, r *request, status int, contentType string, b []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	if len(b) >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		var packed bytes.Buffer
-		z := gzip.NewWriter(&packed)
-		if _, err := z.Write(b); err == nil && z.Close() == nil {
-			h.Set("Content-Encoding", "gzip")
-			b = packed.Bytes()
-		}
-	}
-	h.Set("Content-Length", strconv.Itoa(len(b)))
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // the client has gone
 }
 
 // acceptable returns the first of the types that the client accepts.

@@ -3,10 +3,8 @@ package puppet
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -43,7 +41,6 @@ func (s *Server) statusRoutes() []route {
 		{put, authority + "clean", operators, maxOrderBody, s.call(s.clean)},
 		{post, authority + "sign", operators, maxOrderBody, s.call(s.signNamed)},
 		{post, authority + "sign/all", operators, maxOrderBody, s.call(s.signAll)},
-		{get, authority + "expirations", anyPeer, 0, s.call(s.getExpirations)},
 		{get, "/status/v1/simple", anyone, 0, running},
 		{get, "/status/v1/simple/", anyone, 0, running},
 		{get, "/status/v1/services", anyone, 0, s.call(func(*request) (any, error) { return services, nil })},
@@ -185,7 +182,6 @@ func certificateOf(id wire.Identity, state provisioner.State, leaf *provisioner.
 	if state == provisioner.StateRevoked {
 		c.State = stateRevoked
 	}
-	c.Fingerprints["SHA1"], c.Fingerprints["SHA512"] = colons(leaf.SHA1[:]), colons(leaf.SHA512[:])
 	c.NotBefore, c.NotAfter = leaf.NotBefore.UTC().Format(puppetTime), leaf.NotAfter.UTC().Format(puppetTime)
 	c.SerialNumber = leaf.Serial
 	return c
@@ -432,21 +428,4 @@ func (s *Server) signEach(r *request, list []string) map[string][]string {
 		result[how] = append(result[how], name)
 	}
 	return result
-}
-
-// getExpirations says when the certificates and the lists of the chain end.
-func (s *Server) getExpirations(*request) (any, error) {
-	ends := map[string]map[string]string{"ca-certs": {}, "crls": {}}
-	for block, rest := pem.Decode(s.cfg.Bundle); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			ends["ca-certs"][c.Subject.CommonName] = c.NotAfter.UTC().Format(puppetTime)
-		}
-	}
-	lists, _ := s.lists()
-	for block, rest := pem.Decode(lists); block != nil; block, rest = pem.Decode(rest) {
-		if l, err := x509.ParseRevocationList(block.Bytes); err == nil {
-			ends["crls"][l.Issuer.CommonName] = l.NextUpdate.UTC().Format(puppetTime)
-		}
-	}
-	return ends, nil
 }

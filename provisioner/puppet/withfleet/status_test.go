@@ -1,9 +1,7 @@
 package puppet_test
 
 import (
-	"crypto/sha1"
 	"crypto/sha256"
-	"crypto/sha512"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -94,12 +92,11 @@ func TestOperatorsHaveTheCallsOfPuppetserver(t *testing.T) {
 		t.Fatalf("PUT: %+v", got)
 	}
 	a.take(a.get("certificate/" + web1).body)
-	s1, s256, s512 := sha1.Sum(a.leaf.Raw), sha256.Sum256(a.leaf.Raw), sha512.Sum512(a.leaf.Raw)
+	s256 := sha256.Sum256(a.leaf.Raw)
 	const layout = "2006-01-02T15:04:05UTC"
 	has := map[string]any{
 		"name": web1, "state": "signed", "fingerprint": colons(s256[:]),
-		"fingerprints": map[string]any{"SHA1": colons(s1[:]), "SHA256": colons(s256[:]), "SHA512": colons(s512[:]),
-			"default": colons(s256[:])},
+		"fingerprints":  map[string]any{"SHA256": colons(s256[:]), "default": colons(s256[:])},
 		"dns_alt_names": []any{"DNS:" + web1}, "subject_alt_names": []any{"DNS:" + web1},
 		"authorization_extensions": map[string]any{},
 		"not_before":               a.leaf.NotBefore.UTC().Format(layout), "not_after": a.leaf.NotAfter.UTC().Format(layout),
@@ -214,14 +211,6 @@ func TestOrdersNeedTheirRole(t *testing.T) {
 	}
 	if got := viewer.get("certificate_status/" + web1); got.status != 200 {
 		t.Errorf("a viewer looks: %+v", got)
-	}
-	if got := viewer.get("expirations"); got.status != 200 {
-		t.Errorf("expirations: %+v", got)
-	} else {
-		ends := decoded(t, got.body).(map[string]any)
-		if len(ends["ca-certs"].(map[string]any)) != 2 || len(ends["crls"].(map[string]any)) != 2 {
-			t.Errorf("expirations: %s", got.body)
-		}
 	}
 	viewer.headers["X-Authentication"] += "x"
 	if got := viewer.get("certificate_status/" + web1); got.status != 403 {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -58,7 +57,7 @@ func Build(dir string, flags ...string) error {
 	return nil
 }
 
-// NATSServer returns the path of a nats-server built from the module in go.mod; the user's cache directory keeps it.
+// NATSServer returns the path of a nats-server built from the module in go.mod; Go's build cache keeps it.
 func NATSServer(t testing.TB) string {
 	t.Helper()
 	path, err := builtServer()
@@ -69,27 +68,13 @@ func NATSServer(t testing.TB) string {
 }
 
 var builtServer = sync.OnceValues(func() (string, error) {
-	const module = "github.com/nats-io/nats-server/v2"
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
+	build := exec.Command("go", "tool", "-n", "nats-server")
+	build.Stderr = os.Stderr
+	path, err := build.Output()
 	if err != nil {
-		return "", fmt.Errorf("version of %s: %w", module, err)
+		return "", fmt.Errorf("build nats-server: %w", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "muster-test", "nats-server-"+strings.TrimSpace(string(version)))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
-	building := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if out, err := exec.Command("go", "build", "-o", building, module).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", module, err, out)
-	}
-	return path, os.Rename(building, path) // another process may have done the same
+	return strings.TrimSpace(string(path)), nil
 })
 
 // Needs skips a test if a program is missing, or with -short. With MUSTER_CI, which `make ci` sets, a missing program

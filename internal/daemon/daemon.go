@@ -61,8 +61,6 @@ type Options struct {
 	Emit func(events.Event)
 
 	// For tests; may be nil.
-	WrapJournal func(trust.Journal) trust.Journal
-
 	WrapStore func(provisioner.Store) provisioner.Store
 }
 

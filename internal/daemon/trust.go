@@ -43,10 +43,6 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if f == nil {
 		return nil, errors.New("the store is not open")
 	}
-	var journal trust.Journal = f.journal
-	if d.opts.WrapJournal != nil {
-		journal = d.opts.WrapJournal(journal)
-	}
 	signers, err := trust.NewSigners(trust.SignersConfig{
 		File:        d.parts.signers,
 		Entries:     cfg.Store.Logs().Signers,
@@ -56,7 +52,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if err != nil {
 		return nil, err
 	}
-	cfg.Signers, cfg.Journal = signers, journal
+	cfg.Signers, cfg.Journal = signers, f.journal
 	p := provisioner.New(cfg)
 	had := len(f.journal.Entries())
 	if err := p.CatchUp(ctx); err != nil {

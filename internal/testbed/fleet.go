@@ -71,8 +71,6 @@ type Options struct {
 	// Puppet adds a gateway for Puppet agents; see [Fleet.PuppetURL].
 	Puppet bool
 
-	Journal func(trust.Journal) trust.Journal
-
 	Webhooks webhook.Config
 
 	Quiet bool
@@ -166,7 +164,6 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := f.options(f.Clock, f.log.logger())
-		opts.WrapJournal = f.opts.Journal
 		opts.WrapStore = func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}
 			return f.Faults

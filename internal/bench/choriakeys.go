@@ -41,19 +41,26 @@ func (f *fleet) newChoriaNode(i int) (*node, error) {
 		return n, err
 	}
 	key := f.keys[i%len(f.keys)]
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: identity},
-	}, key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate request: %w", err)
-	}
-	text := func(kind string, der []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
 	n.Key = key
-	n.csr = fmt.Sprintf(`{"csr":%q,"public_key":%q,"ssldir":%q}`, text("CERTIFICATE REQUEST", der),
-		text("PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), choriaSSLDir)
+	if err := n.makeCSR(); err != nil {
+		return nil, err
+	}
+	n.csr = fmt.Sprintf(`{"csr":%q,"public_key":%q,"ssldir":%q}`, n.csr,
+		textOf("PUBLIC KEY", x509.MarshalPKCS1PublicKey(&key.PublicKey)), choriaSSLDir)
 	return n, nil
+}
+
+// makeCSR makes a request with the node's name as common name alone.
+func (n *node) makeCSR() error {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: n.Identity},
+	}, n.Key)
+	n.csr = textOf("CERTIFICATE REQUEST", der)
+	return err
+}
+
+func textOf(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
 // prepareChoria does what newChoriaNode needs. host is the broker's.

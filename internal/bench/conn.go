@@ -173,55 +173,48 @@ type message struct {
 	err     error // error reported by the broker
 }
 
-func (n *conn) message() (message, error) {
+func (n *conn) message() (m message, err error) {
 	line, err := n.line()
 	if err != nil {
-		return message{}, err
+		return m, err
 	}
-	word, rest, _ := bytes.Cut(line, []byte(" "))
-	switch string(word) {
-	case "MSG":
-		return n.reply(strings.Fields(string(rest)))
-	case "HMSG":
-		fields := strings.Fields(string(rest))
-		m, err := n.reply(fields)
-		if err != nil {
-			return m, err
-		}
-		header, err := strconv.Atoi(fields[len(fields)-2])
-		if err != nil || header >= len(m.payload) { // only the status
-			m.err = errNoResponders
-			return m, err
-		}
-		m.payload = m.payload[max(0, header):]
-		return m, nil
+	switch word, rest, _ := strings.Cut(string(line), " "); word {
+	case "MSG", "HMSG":
+		return n.received(strings.Fields(rest), word == "HMSG")
 	case "PING":
-		_, err := n.Write([]byte("PONG\r\n"))
-		return message{}, err
+		_, err = n.Write([]byte("PONG\r\n"))
 	case "-ERR":
-		return message{}, brokerError(line)
-	default:
-		return message{}, nil
+		err = brokerError(line)
 	}
+	return m, err
 }
 
-func (n *conn) reply(fields []string) (message, error) {
+// received reads what follows the line of a message: subject, subscription, perhaps a reply subject, the size of the
+// headers if there are any, and the whole size.
+func (n *conn) received(fields []string, headers bool) (m message, err error) {
 	if len(fields) < 3 {
-		return message{}, fmt.Errorf("broker sent a message of %d fields", len(fields))
+		return m, fmt.Errorf("broker sent a message of %d fields", len(fields))
 	}
 	size, err := strconv.Atoi(fields[len(fields)-1])
 	if err != nil || size < 0 || size > maxReply {
-		return message{}, fmt.Errorf("broker sent a message of %.20q bytes", fields[len(fields)-1])
+		return m, fmt.Errorf("broker sent a message of %.20q bytes", fields[len(fields)-1])
 	}
 	n.in = slices.Grow(n.in[:0], size+2)[:size+2]
 	if _, err := io.ReadFull(n.r, n.in); err != nil {
-		return message{}, err
+		return m, err
 	}
-	slot, err := strconv.ParseUint(fields[1], 10, 64)
-	if err != nil {
-		return message{}, fmt.Errorf("broker sent a message for subscription %.20q", fields[1])
+	if m.slot, err = strconv.ParseUint(fields[1], 10, 64); err != nil {
+		return m, fmt.Errorf("broker sent a message for subscription %.20q", fields[1])
 	}
-	return message{slot: slot, payload: n.in[:size]}, nil
+	m.payload = n.in[:size]
+	if headers {
+		header, err := strconv.Atoi(fields[len(fields)-2])
+		if err != nil || header >= size { // only the status
+			m.err, header = errNoResponders, size
+		}
+		m.payload = m.payload[max(0, header):]
+	}
+	return m, nil
 }
 
 // line reads one line of up to readBuffer bytes, valid until the next read.

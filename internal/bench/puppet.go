@@ -4,19 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	_ "embed"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -159,14 +155,8 @@ func (p *puppetAuthority) do(
 
 // newPuppetNode returns an agent with its certificate request.
 func (f *fleet) newPuppetNode(i int) (*node, error) {
-	key, identity := f.keys[i%len(f.keys)], identityOf(f.run, i)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: identity},
-	}, key)
-	return &node{
-		Node: &simnode.Node{Identity: identity, Key: key},
-		csr:  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})),
-	}, err
+	n := &node{Node: &simnode.Node{Identity: identityOf(f.run, i), Key: f.keys[i%len(f.keys)]}}
+	return n, n.makeCSR()
 }
 
 // requestCertificate does what an agent does after it has made its key.
@@ -320,24 +310,10 @@ func (s *serving) puppetSection(cfg *Config) (string, error) {
 // addOperator makes the operator that lists certificates.
 func (s *serving) addOperator(cfg *Config) error {
 	s.login = filepath.Join(s.dir, "operator.pem")
-	if _, err := os.Stat(s.login); err == nil {
-		return nil // of an earlier wave
-	}
 	out, err := cfg.Program("operator", "add", "bench", "--role", "viewer", "--certificate", "--out", s.login,
 		"--config", s.config(0)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("add an operator: %w: %s", err, out)
 	}
 	return nil
-}
-
-// runWithURL measures the authority at a URL.
-func runWithURL(ctx context.Context, cfg *Config, result *Result) error {
-	s := &serving{puppet: cfg.Puppet.URL, login: cfg.Puppet.Login}
-	f, err := s.wave(ctx, cfg, WaveEnroll, result)
-	if err != nil {
-		return err
-	}
-	result.add(WaveEnroll, f)
-	return s.measurePuppet(ctx, f, result)
 }

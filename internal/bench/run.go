@@ -26,11 +26,8 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		return nil, err
 	}
 	result = newResult(&cfg)
-	if cfg.Token.File != "" {
-		return result, runWithToken(ctx, &cfg, result)
-	}
-	if cfg.Puppet.URL != "" {
-		return result, runWithURL(ctx, &cfg, result)
+	if cfg.Token.File != "" || cfg.Puppet.URL != "" {
+		return result, runElsewhere(ctx, &cfg, result)
 	}
 	s, err := install(&cfg)
 	if err != nil {
@@ -50,28 +47,28 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	return result, nil
 }
 
-// runWithToken runs a wave at the first broker that the token names.
-func runWithToken(ctx context.Context, cfg *Config, result *Result) error {
-	text, err := inputfile.ReadLine(cfg.Token.File, inputfile.Typed, inputfile.MaxBytes, "a token")
-	if err != nil {
-		return err
+// runElsewhere runs a wave at the first broker that the token names, or at a Puppet authority.
+func runElsewhere(ctx context.Context, cfg *Config, result *Result) error {
+	s, kind := &serving{puppet: cfg.Puppet.URL, login: cfg.Puppet.Login}, WaveEnroll
+	if cfg.Token.File != "" {
+		kind = WaveApplied
+		text, err := inputfile.ReadLine(cfg.Token.File, inputfile.Typed, inputfile.MaxBytes, "a token")
+		if err != nil {
+			return err
+		}
+		claims, err := jwt.Peek(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", cfg.Token.File, err)
+		}
+		if len(claims.URLs()) == 0 {
+			return fmt.Errorf("%s: the token names no brokers", cfg.Token.File)
+		}
+		if cfg.Choria = choria.V1; claims.ProtocolV2 {
+			cfg.Choria = choria.V2
+		}
+		s.url, s.given = "nats://"+strings.TrimPrefix(claims.URLs()[0], "nats://"), text
 	}
-	claims, err := jwt.Peek(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", cfg.Token.File, err)
-	}
-	if len(claims.URLs()) == 0 {
-		return fmt.Errorf("%s: the token names no brokers", cfg.Token.File)
-	}
-	if cfg.Choria = choria.V1; claims.ProtocolV2 {
-		cfg.Choria = choria.V2
-	}
-	s := &serving{url: "nats://" + strings.TrimPrefix(claims.URLs()[0], "nats://"), given: text}
-	f, err := s.wave(ctx, cfg, WaveApplied, result)
-	if err == nil {
-		result.add(WaveApplied, f)
-	}
-	return err
+	return s.runOne(ctx, cfg, kind, false, result)
 }
 
 // runWave runs one wave with new serving processes. During the last wave the idle nodes are connected.
@@ -109,11 +106,16 @@ func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool
 		}
 		defer idle.closeLinks()
 	}
+	return s.runOne(ctx, cfg, kind, last && cfg.Stored > 0, result)
+}
+
+// runOne runs a wave with the serving processes that run. If listed, it waits until all nodes are listed.
+func (s *serving) runOne(ctx context.Context, cfg *Config, kind Wave, listed bool, result *Result) error {
 	f, err := s.wave(ctx, cfg, kind, result)
 	if err != nil {
 		return err
 	}
-	if last && cfg.Stored > 0 {
+	if listed {
 		if err := s.waitListed(ctx, f); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -91,13 +92,18 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connect(url, slices.Concat([]nats.Option{
+		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}}),
+	}, credentials, opts))
+}
+
+func connect(url string, opts []nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
-	return nats.Connect(url, append(append([]nats.Option{
+	return nats.Connect(url, append([]nats.Option{
 		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
 		nats.UseOldRequestStyle(), // an inbox per request, like the agent
 		quiet,
-		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}}),
-	}, credentials...), opts...)...)
+	}, opts...)...)
 }
 
 // quiet keeps nats.go from printing errors to standard error.
@@ -117,13 +123,8 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	for _, block := range blocks {
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
-	name := wire.NewID()
-	return nats.Connect(url, append([]nats.Option{
-		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate},
-			MinVersion: tls.VersionTLS12}),
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
-		nats.UseOldRequestStyle(), quiet,
-	}, opts...)...)
+	secure := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	return connect(url, append([]nats.Option{nats.Secure(secure)}, opts...))
 }
 
 // Enroll sends a request and returns the reply. On a sealed connection, an unsealed reply is the error [seal.ErrPlain].

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/span"
@@ -23,6 +24,8 @@ type enforcement struct {
 	mu      sync.Mutex
 	running bool                       // guarded by mu; false while no node is connected yet
 	due     map[wire.Identity]struct{} // guarded by mu
+
+	also atomic.Pointer[func(context.Context, wire.Identity) error] // see [Provisioner.AlsoEnforce]
 }
 
 func newEnforcement(p *Provisioner) *enforcement {
@@ -34,13 +37,25 @@ func (e *enforcement) applied(r *trust.Revocation) {
 	if r.Node == "" || r.Kind == trust.RevokedService {
 		return
 	}
-	if e.put(r.Node) {
+	if e.EnforceSoon(r.Node) {
 		e.cfg.Kick(r.Node)
 	}
-	select {
-	case e.wake <- struct{}{}:
-	default: // already signaled
-	}
+}
+
+// AlsoEnforce has each identity passed to also after its record is enforced, and again after an error.
+func (p *Provisioner) AlsoEnforce(also func(context.Context, wire.Identity) error) {
+	p.enforcing.also.Store(&also)
+}
+
+// EnforceSoon queues an identity for [Provisioner.Run], and reports whether that runs.
+func (p *Provisioner) EnforceSoon(id wire.Identity) (running bool) {
+	defer func() {
+		select {
+		case p.enforcing.wake <- struct{}{}:
+		default: // already signaled
+		}
+	}()
+	return p.enforcing.put(id)
 }
 
 func (e *enforcement) put(id wire.Identity) (running bool) {
@@ -74,7 +89,7 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		for _, id := range e.take() {
-			err := e.enforceSoon(ctx, id)
+			err := e.enforceBoth(ctx, id)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -83,7 +98,7 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 				again = time.After(enforceAgain)
 			}
 			if err != nil && !failed {
-				e.cfg.Log.WarnContext(ctx, "record not updated yet; the revocation is in force nevertheless",
+				e.cfg.Log.WarnContext(ctx, "revocation not enforced on records yet; it is in force nevertheless",
 					"node", id, "err", err)
 			}
 			failed = err != nil
@@ -97,12 +112,16 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 	}
 }
 
-func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
+func (e *enforcement) enforceBoth(ctx context.Context, id wire.Identity) error {
 	finishing, end := Finishing(ctx)
 	defer end()
 	bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
 	defer cancel()
-	return e.Enforce(bounded, id)
+	err := e.Enforce(bounded, id)
+	if also := e.also.Load(); also != nil {
+		err = errors.Join(err, (*also)(bounded, id))
+	}
+	return err
 }
 
 // Enforce makes the record of an identity revoked or retired, as the newest entry about it says. The record names the

@@ -51,7 +51,7 @@ func (c nodePages) node(v *visit) error {
 	if p.Waiting, err = c.cfg.Orders.Keys.Waiting(ctx, id); err != nil {
 		return err
 	}
-	own := services.Query{Filter: services.Filter{Node: wire.Pattern(id)}}
+	own := services.Query{Node: wire.Pattern(id)}
 	if page, err := c.cfg.Certificates.Index().Page(own); err == nil { // else its status says so
 		p.Services = page.Certificates
 	}

@@ -35,7 +35,7 @@ func (x *Inspector) Certificate(id wire.Identity, name string) (*CertificateRepo
 
 // certificates explains the service certificates of a node that need a person.
 func (e *explainer) certificates(x *Inspector) {
-	all, err := x.services.Page(services.Query{Filter: services.Filter{Node: wire.Pattern(e.Identity)}})
+	all, err := x.services.Page(services.Query{Node: wire.Pattern(e.Identity)})
 	if err != nil {
 		e.add("certificates_unknown", "Its service certificates are not known now: %s.", err)
 		return

@@ -2,10 +2,8 @@ package services
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -47,22 +45,6 @@ type Listed struct {
 	Request string        `json:"request,omitempty"`  // [Waiting.ID]
 	OwnWord string        `json:"own_word,omitempty"` // state according to the node
 	Changed time.Time     `json:"changed"`
-}
-
-// A Filter selects service certificates. Zero members select all.
-type Filter struct {
-	Node     wire.Pattern
-	Name     string
-	State    State
-	Stuck    bool
-	Waiting  bool          // for an approval
-	Expiring time.Duration // ends within, or has ended within
-}
-
-func (f *Filter) selects(l *Listed, now time.Time) bool {
-	return (f.Node == "" || f.Node.Match(l.Node)) && (f.Name == "" || f.Name == l.Name) &&
-		(f.State == "" || f.State == l.State) && (!f.Stuck || l.Stuck) && (!f.Waiting || l.State == StateWaiting) &&
-		(f.Expiring == 0 || l.Serial != "" && l.State != StateRevoked && l.Expires.Sub(now).Abs() <= f.Expiring)
 }
 
 // An Index holds all entries in memory, without the certificates. It is safe for concurrent use.
@@ -190,21 +172,6 @@ func (x *Index) listed(c *Certificate) Listed {
 
 // Fresh returns nil while the index has every entry older than [trust.MaxAge]; lists made then are complete.
 func (x *Index) Fresh() error { return x.fresh() }
-
-// List returns the entries that the filter selects, in any order.
-func (x *Index) List(f Filter) iter.Seq[Listed] {
-	return func(yield func(Listed) bool) {
-		now, one := x.now(), wire.Identity("")
-		if !strings.ContainsAny(string(f.Node), "*?") {
-			one = wire.Identity(f.Node)
-		}
-		for _, c := range x.of(one) {
-			if l := x.listed(c); f.selects(&l, now) && !yield(l) {
-				return
-			}
-		}
-	}
-}
 
 // Get returns one entry, without the certificate itself, and false if there is none.
 func (x *Index) Get(node wire.Identity, name string) (Listed, *Certificate, bool) {

@@ -152,8 +152,7 @@ func (q *request) issue(ctx context.Context) error {
 		return err
 	}
 	if err := q.Recheck(); err != nil {
-		_ = q.sweep(ctx, q.Node) // the sweeper may have missed this certificate
-		return err
+		return err // [Service.follow] has the certificate revoked
 	}
 	e := q.event(events.CertificateIssued, q.Node, q.Name, trust.Cause{})
 	if renewed {
@@ -428,11 +427,5 @@ func (q *request) giveUp(ctx context.Context) error {
 	if !q.givenUp.Allow(q.Node) {
 		return q.refuse(wire.CodeQuotaExceeded, errTooMany)
 	}
-	err := q.revoke(ctx, q.Node, q.Name, []*Certificate{q.entry}, trust.Cause{By: string(q.Node), Why: "not needed"})
-	if err != nil {
-		return q.unstored(err)
-	}
-	next := q.next()
-	next.forget()
-	return q.write(ctx, next)
+	return q.unstored(q.Revoke(ctx, q.Node, q.Name, trust.Cause{By: string(q.Node), Why: "not needed"}))
 }

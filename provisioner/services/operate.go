@@ -68,18 +68,8 @@ func (s *Service) Revoke(ctx context.Context, node wire.Identity, name string, c
 	if err := c.Check(); err != nil {
 		return &provisioner.OrderError{Err: err}
 	}
-	e, _, err := s.cfg.Store.Certificate(ctx, node, name)
-	if err == nil && e == nil {
-		err = ErrNone
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.revoke(ctx, node, name, []*Certificate{e}, c); err != nil {
-		return err
-	}
-	return s.change(ctx, node, name, func(c *Certificate) error {
-		c.forget()
-		return nil
+	return s.change(ctx, node, name, func(next *Certificate) error {
+		next.forget()
+		return s.revoke(ctx, node, name, []*Certificate{next}, c)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/paging"
@@ -12,11 +13,22 @@ import (
 	"muster/internal/wire"
 )
 
-// A Query asks for a page of a list.
+// A Query asks for a page of a list. Zero members select all.
 type Query struct {
-	Filter
-	States []State // any of them
+	Node     wire.Pattern
+	Name     string
+	States   []State // any of them
+	Stuck    bool
+	Waiting  bool          // for an approval
+	Expiring time.Duration // ends within, or has ended within
 	paging.Query
+}
+
+func (q *Query) selects(l *Listed, now time.Time) bool {
+	return (q.Node == "" || q.Node.Match(l.Node)) && (q.Name == "" || q.Name == l.Name) &&
+		(len(q.States) == 0 || slices.Contains(q.States, l.State)) && (!q.Stuck || l.Stuck) &&
+		(!q.Waiting || l.State == StateWaiting) &&
+		(q.Expiring == 0 || l.Serial != "" && l.State != StateRevoked && l.Expires.Sub(now).Abs() <= q.Expiring)
 }
 
 // QueryParameters are the parameters of [ParseQuery]. A trailing * allows repetition.
@@ -74,10 +86,15 @@ func (x *Index) Page(q Query) (*Page, error) {
 	if err := x.Fresh(); err != nil {
 		return nil, err
 	}
-	p := &Page{Counts: Counts{States: make(map[State]int)}}
+	p := &Page{Certificates: []Listed{}, Counts: Counts{States: make(map[State]int)}}
+	one, now := wire.Identity(q.Node), x.now()
+	if strings.ContainsAny(string(q.Node), "*?") {
+		one = ""
+	}
 	selected := func(yield func(Listed) bool) {
-		for l := range x.List(q.Filter) {
-			if len(q.States) > 0 && !slices.Contains(q.States, l.State) {
+		for _, c := range x.of(one) {
+			l := x.listed(c)
+			if !q.selects(&l, now) {
 				continue
 			}
 			p.Total++
@@ -97,6 +114,6 @@ func (x *Index) Page(q Query) (*Page, error) {
 		}
 		return r
 	})
-	p.Certificates, p.Next = append([]Listed{}, rows...), next
+	p.Certificates, p.Next = append(p.Certificates, rows...), next
 	return p, err
 }

@@ -52,8 +52,6 @@ type Service struct {
 	index *Index
 
 	issues, reports, givenUp, refusals *limit.Keyed[wire.Identity]
-
-	changes atomic.Int64 // of the log of revocations
 }
 
 // Limits of one node. A request that gets the same certificate again is free.
@@ -74,7 +72,7 @@ func New(cfg Config) *Service {
 		r.Now = own.Now
 		return limit.NewKeyed[wire.Identity](r)
 	}
-	s := &Service{
+	return &Service{
 		cfg:  cfg,
 		p:    cfg.Provisioner,
 		own:  own,
@@ -91,8 +89,6 @@ func New(cfg Config) *Service {
 		givenUp:  keyed(giveUpRate),
 		refusals: keyed(refusalRate),
 	}
-	s.logs.Revocations.Watch(func(string, trust.Entry[*trust.Revocation]) { s.changes.Add(1) })
-	return s
 }
 
 // Index returns the entries in memory.
@@ -103,8 +99,15 @@ const alarmEvery = 2 * time.Second
 // Run keeps the index, the revocations and the alarms up to date until ctx is done, and returns nil then.
 func (s *Service) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { return s.cfg.Store.FollowCertificates(ctx, s.index.put) })
-	g.Go(func() error { return span.Every(ctx, watchEvery, (&sweeper{Service: s, changes: -1}).watch) })
+	s.p.AlsoEnforce(s.sweep)
+	g.Go(func() error { return s.cfg.Store.FollowCertificates(ctx, s.follow) })
+	g.Go(func() error {
+		return span.Every(ctx, sweepEvery, func(context.Context) {
+			for _, node := range s.index.owners() {
+				s.sweepSoon(node)
+			}
+		})
+	})
 	g.Go(func() error { return span.Every(ctx, alarmEvery, s.alarm) })
 	return g.Wait()
 }

@@ -15,46 +15,34 @@ import (
 )
 
 const (
-	watchEvery = 400 * time.Millisecond
-	sweepEvery = 5 * time.Minute // finds certificates that were written while their node was revoked
+	// sweepEvery repeats what a lagging member of a cluster may have hidden.
+	sweepEvery = 5 * time.Minute
 
 	// maxRevoked keeps an entry within 128 KiB.
 	maxRevoked = 1000
 )
 
-// A sweeper runs in every provisioner, so that the work of a stopped one is completed.
-type sweeper struct {
-	*Service
-	changes int64                            // of the log, as last seen
-	swept   map[wire.Identity]trust.Revision // of the newest revocation about the node
-	begun   time.Time                        // of swept, monotonic
+// follow keeps an entry, which may have been written while its node was revoked.
+func (s *Service) follow(c *Certificate, at trust.Revision) {
+	s.index.put(c, at)
+	s.sweepSoon(c.Node)
 }
 
-func (w *sweeper) watch(ctx context.Context) {
-	changes, old := w.Service.changes.Load(), time.Since(w.begun) > sweepEvery
-	if w.index.Fresh() != nil || changes == w.changes && !old {
-		return
+// sweepSoon has the node swept if an entry is about it, as new ones about nodes are. So the work of a stopped
+// provisioner is completed.
+func (s *Service) sweepSoon(node wire.Identity) {
+	if _, newest := s.p.Revocations().About(node); newest != 0 {
+		s.p.EnforceSoon(node)
 	}
-	if old {
-		w.swept, w.begun = make(map[wire.Identity]trust.Revision), time.Now()
-	}
-	for _, node := range w.index.owners() {
-		_, newest := w.p.Revocations().About(node)
-		if newest == w.swept[node] {
-			continue
-		}
-		if err := w.sweep(ctx, node); err != nil {
-			w.own.Log.WarnContext(ctx, "service certificates not revoked yet", "node", node, "err", err)
-			return
-		}
-		w.swept[node] = newest
-	}
-	w.changes = changes
 }
 
 // sweep revokes the certificates of an earlier owner of the name, or of a node that is revoked or retired. Repeating it
 // is harmless.
 func (s *Service) sweep(ctx context.Context, node wire.Identity) error {
+	entries := s.index.of(node)
+	if len(entries) == 0 {
+		return nil
+	}
 	since, err := s.p.OwnedSince(ctx, node)
 	if errors.Is(err, provisioner.ErrNoRecord) {
 		return nil
@@ -62,7 +50,7 @@ func (s *Service) sweep(ctx context.Context, node wire.Identity) error {
 	if err != nil {
 		return err
 	}
-	former := slices.DeleteFunc(s.index.of(node), func(c *Certificate) bool { return c.OwnedSince.Equal(since) })
+	former := slices.DeleteFunc(entries, func(c *Certificate) bool { return c.OwnedSince.Equal(since) })
 	if err := s.revokeFormer(ctx, node, former); err != nil {
 		return err
 	}
@@ -70,14 +58,12 @@ func (s *Service) sweep(ctx context.Context, node wire.Identity) error {
 		if c.Waiting == nil && c.State == nil {
 			continue
 		}
-		err := s.change(ctx, node, c.Name, func(c *Certificate) error {
-			if c.OwnedSince.Equal(since) {
-				return errAgain
+		if err := s.change(ctx, node, c.Name, func(c *Certificate) error {
+			if !c.OwnedSince.Equal(since) {
+				c.forget()
 			}
-			c.forget()
 			return nil
-		})
-		if err != nil && !errors.Is(err, errAgain) {
+		}); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,9 @@ func withService(root map[string]any, tests, modules map[string]*ast.Module) {
 }
 
 func (p *policy) prepare(ctx context.Context, c *ast.Compiler, path string) (rego.PreparedEvalQuery, error) {
-	defined := definedMembers(c, path)
+	defined := slices.DeleteFunc(slices.Clone(members[path]), func(name string) bool {
+		return len(c.GetRules(ast.MustParseRef(path+"."+name))) == 0
+	})
 	if !slices.Contains(defined, "allow") {
 		return rego.PreparedEvalQuery{}, invalid([]error{fmt.Errorf("no rule %s.allow", path)})
 	}
@@ -218,34 +220,11 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 // decisionQuery asks for a list per member: its value, or nothing if undefined. It names single rules, so that unused
 // helpers are not evaluated.
 func decisionQuery(path string, defined []string) string {
-	var q strings.Builder
-	q.WriteString("{")
-	for i, name := range defined {
-		if i > 0 {
-			q.WriteString(", ")
-		}
-		fmt.Fprintf(&q, "%q: [x | x := %s.%s]", name, path, name)
+	var lists []string
+	for _, name := range defined {
+		lists = append(lists, fmt.Sprintf("%q: [x | x := %s.%s]", name, path, name))
 	}
-	q.WriteString("}")
-	return q.String()
-}
-
-func definedMembers(c *ast.Compiler, path string) []string {
-	var defined []string
-	for _, name := range members[path] {
-		if len(c.GetRules(ast.MustParseRef(path+"."+name))) > 0 {
-			defined = append(defined, name)
-		}
-	}
-	return defined
-}
-
-// ruleName returns a rule's name, or the first part of a dotted name.
-func ruleName(r *ast.Rule) string {
-	if name := string(r.Head.Name); name != "" || len(r.Head.Ref()) == 0 {
-		return name
-	}
-	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
+	return "{" + strings.Join(lists, ", ") + "}"
 }
 
 // unusedRules returns a line for each rule that no other rule uses and that is not a member. Some are misspelled
@@ -253,10 +232,9 @@ func ruleName(r *ast.Rule) string {
 func unusedRules(c *ast.Compiler) []string {
 	var unused []string
 	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
-		m := c.Modules[name]
-		for _, r := range m.Rules {
-			path := m.Package.Path.String()
-			if rule := ruleName(r); !used(c.Graph, r) && !slices.Contains(members[path], rule) {
+		path := c.Modules[name].Package.Path.String()
+		for _, r := range c.Modules[name].Rules {
+			if rule := r.Head.Ref()[0].Value.String(); !used(c.Graph, r) && !slices.Contains(members[path], rule) {
 				unused = append(unused, fmt.Sprintf(
 					"%s:%d: %s.%s is used by no rule and is no member of the decision: is it misspelled?",
 					r.Loc().File, r.Loc().Row, strings.TrimPrefix(path, "data."), rule))

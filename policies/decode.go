@@ -19,27 +19,27 @@ var members = map[string][]string{
 	servicePath: {"allow", "approval", "certificate", "defer", "deny", "reasons"},
 }
 
-func (d *Decision) decode(member string, v ast.Value) error {
-	switch member {
-	case "allow":
-		return boolean(&d.Allow, v)
-	case "approval":
-		return boolean(&d.Approval, v)
-	case "certificate":
-		return d.Certificate.decode(v)
-	case "certificates":
-		return d.decodeCertificates(v)
-	case "configuration":
-		return d.decodeConfiguration(v)
-	case "defer":
-		return boolean(&d.Defer, v)
-	case "deny":
-		return reasons(&d.Deny, v)
-	case "reasons":
-		return reasons(&d.Reasons, v)
-	default:
-		return boolean(&d.Shutdown, v)
-	}
+var decisionMembers = map[string]func(*Decision, ast.Value) error{
+	"allow":         func(d *Decision, v ast.Value) error { return boolean(&d.Allow, v) },
+	"approval":      func(d *Decision, v ast.Value) error { return boolean(&d.Approval, v) },
+	"certificate":   func(d *Decision, v ast.Value) error { return d.Certificate.decode(v) },
+	"certificates":  (*Decision).decodeCertificates,
+	"configuration": func(d *Decision, v ast.Value) error { return textObject(&d.Configuration, v) },
+	"defer":         func(d *Decision, v ast.Value) error { return boolean(&d.Defer, v) },
+	"deny":          func(d *Decision, v ast.Value) error { return reasons(&d.Deny, v) },
+	"reasons":       func(d *Decision, v ast.Value) error { return reasons(&d.Reasons, v) },
+	"shutdown":      func(d *Decision, v ast.Value) error { return boolean(&d.Shutdown, v) },
+}
+
+var certificateMembers = map[string]func(*Certificate, ast.Value) error{
+	"client_auth":  func(c *Certificate, v ast.Value) error { return boolean(&c.ClientAuth, v) },
+	"dns_names":    func(c *Certificate, v ast.Value) error { return names(&c.DNSNames, v) },
+	"extensions":   func(c *Certificate, v ast.Value) error { return textObject(&c.Extensions, v) },
+	"ip_addresses": func(c *Certificate, v ast.Value) error { return texts(&c.IPAddresses, v) },
+	"server_auth":  func(c *Certificate, v ast.Value) error { return boolean(&c.ServerAuth, v) },
+	"shared":       func(c *Certificate, v ast.Value) error { return names(&c.Shared, v) },
+	"ttl":          func(c *Certificate, v ast.Value) error { return lifetime(&c.TTL, v) },
+	"uris":         func(c *Certificate, v ast.Value) error { return texts(&c.URIs, v) },
 }
 
 // read reads the result of [decisionQuery].
@@ -56,7 +56,7 @@ func (d *Decision) read(result ast.Value) error {
 		if v == nil {
 			continue
 		}
-		if err := d.decode(name, v); err != nil {
+		if err := decisionMembers[name](d, v); err != nil {
 			return fmt.Errorf("%s %w", name, err)
 		}
 	}
@@ -78,7 +78,7 @@ func given(object ast.Object, name string) ast.Value {
 func boolean(dst *bool, v ast.Value) error {
 	b, ok := v.(ast.Boolean)
 	if !ok {
-		return fmt.Errorf("is %s, want a boolean", kind(v))
+		return fmt.Errorf("is of type %s, want a boolean", ast.ValueName(v))
 	}
 	*dst = bool(b)
 	return nil
@@ -87,13 +87,13 @@ func boolean(dst *bool, v ast.Value) error {
 func texts(dst *[]string, v ast.Value) error {
 	list, ok := v.(interface{ Foreach(func(*ast.Term)) }) // a set or an array; an object's Foreach differs
 	if !ok {
-		return fmt.Errorf("is %s, want a set or an array of strings", kind(v))
+		return fmt.Errorf("is of type %s, want a set or an array of strings", ast.ValueName(v))
 	}
 	var err error
 	list.Foreach(func(e *ast.Term) {
 		s, ok := e.Value.(ast.String)
 		if !ok && err == nil {
-			err = fmt.Errorf("holds %s, want strings only", kind(e.Value))
+			err = fmt.Errorf("holds a value of type %s, want strings only", ast.ValueName(e.Value))
 		}
 		*dst = append(*dst, string(s))
 	})
@@ -141,47 +141,25 @@ func cut(s string, n int) string {
 func (c *Certificate) decode(v ast.Value) error {
 	object, ok := v.(ast.Object)
 	if !ok {
-		return fmt.Errorf("is %s, want an object", kind(v))
+		return fmt.Errorf("is of type %s, want an object", ast.ValueName(v))
 	}
 	return object.Iter(func(key, value *ast.Term) error { // sorted by key
-		var err error
 		name := keyText(key)
-		switch name {
-		case "ttl":
-			c.TTL, err = parseTTL(value.Value)
-		case "dns_names":
-			err = names(&c.DNSNames, value.Value)
-		case "extensions":
-			c.Extensions, err = textObject(value.Value)
-		case "ip_addresses":
-			err = texts(&c.IPAddresses, value.Value)
-		case "server_auth":
-			err = boolean(&c.ServerAuth, value.Value)
-		case "uris":
-			err = texts(&c.URIs, value.Value)
-		case "shared":
-			err = names(&c.Shared, value.Value)
-		case "client_auth":
-			err = boolean(&c.ClientAuth, value.Value)
-		default:
-			err = errors.New("is unknown, want ttl, dns_names, ip_addresses or server_auth; for a node also " +
-				"extensions; for a service certificate also uris, shared or client_auth")
+		read := certificateMembers[name]
+		if read == nil {
+			return fmt.Errorf("member %.80q is unknown, want ttl, dns_names, ip_addresses or server_auth; for a node "+
+				"also extensions; for a service certificate also uris, shared or client_auth", name)
 		}
-		if err != nil {
+		if err := read(c, value.Value); err != nil {
 			return fmt.Errorf("member %.80q %w", name, err)
 		}
 		return nil
 	})
 }
 
-func (d *Decision) decodeConfiguration(v ast.Value) (err error) {
-	d.Configuration, err = textObject(v)
-	return err
-}
-
 func (d *Decision) decodeCertificates(v ast.Value) error {
 	if _, ok := v.(ast.Object); !ok {
-		return fmt.Errorf("is %s, want an object of specifications", kind(v))
+		return fmt.Errorf("is of type %s, want an object of specifications", ast.ValueName(v))
 	}
 	document, err := ast.JSON(v) // sets become arrays
 	if err != nil {
@@ -194,19 +172,19 @@ func (d *Decision) decodeCertificates(v ast.Value) error {
 	return wire.DecodeStrict(b, &d.Certificates)
 }
 
-func textObject(v ast.Value) (map[string]string, error) {
+func textObject(dst *map[string]string, v ast.Value) error {
 	object, ok := v.(ast.Object)
 	if !ok {
-		return nil, fmt.Errorf("is %s, want an object of strings", kind(v))
+		return fmt.Errorf("is of type %s, want an object of strings", ast.ValueName(v))
 	}
-	texts := make(map[string]string, object.Len())
-	return texts, object.Iter(func(key, value *ast.Term) error { // sorted by key
+	*dst = make(map[string]string, object.Len())
+	return object.Iter(func(key, value *ast.Term) error { // sorted by key
 		name := keyText(key)
 		s, ok := value.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("key %.80q is %s, want a string", name, kind(value.Value))
+			return fmt.Errorf("key %.80q is of type %s, want a string", name, ast.ValueName(value.Value))
 		}
-		texts[name] = string(s)
+		(*dst)[name] = string(s)
 		return nil
 	})
 }
@@ -217,24 +195,4 @@ func keyText(key *ast.Term) string {
 		return string(s)
 	}
 	return key.Value.String()
-}
-
-// kind names the type of a value for messages: the value itself may be a secret.
-func kind(v ast.Value) string {
-	switch v.(type) {
-	case ast.Null:
-		return "null"
-	case ast.Boolean:
-		return "a boolean"
-	case ast.Number:
-		return "a number"
-	case ast.String:
-		return "a string"
-	case *ast.Array, ast.Set:
-		return "an array or a set"
-	case ast.Object:
-		return "an object"
-	default:
-		return ast.ValueName(v)
-	}
 }

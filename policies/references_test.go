@@ -29,7 +29,7 @@ func TestMissingDataIsRefused(t *testing.T) {
 		"other data":      {map[string]string{"p.rego": deny(banned), "data.json": `{"baned":["x"]}`}, "data.banned is in no"},
 		"empty data":      {map[string]string{"p.rego": deny(banned), "data.json": `{}`}, "data.banned is in no"},
 		"data file empty": {map[string]string{"p.rego": deny(banned), "data.json": ``}, "data.json"},
-		"YAML empty":      {map[string]string{"p.rego": deny(banned), "data.yaml": "# later\n"}, "is null, want an object"},
+		"YAML empty":      {map[string]string{"p.rego": deny(banned), "data.yaml": "# later\n"}, "is of type null, want an object"},
 		"YAML, entries commented out": {map[string]string{"p.rego": deny(banned), "data.yaml": "banned:\n# - x\n"},
 			"data.banned in the data file is null: give it a value, such as []"},
 		"an array with a constant": {map[string]string{"p.rego": deny("data.banned.web1"),

@@ -48,9 +48,10 @@ func TestParseTTL(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseTTL(tt.in)
-			if got != tt.want || (err == nil) != (tt.want != 0) {
-				t.Errorf("parseTTL(%v) = %v, %v, want %v", tt.in, got, err, tt.want)
+			var got time.Duration
+			err := lifetime(&got, tt.in)
+			if err == nil && got != tt.want || (err == nil) != (tt.want != 0) {
+				t.Errorf("lifetime of %v: %v, %v, want %v", tt.in, got, err, tt.want)
 			}
 		})
 	}

@@ -114,22 +114,22 @@ func (s *selection) object(v reflect.Value) (*ast.Term, error) {
 // maxTTL keeps dates before the year 9999, the last that certificates can express (RFC 5280 section 4.1.2.5).
 const maxTTL = 100 * 365 * 24 * time.Hour
 
-// parseTTL reads seconds or a span such as "12h" or "30d". Certificates have whole seconds.
-func parseTTL(v ast.Value) (d time.Duration, err error) {
+// lifetime reads seconds or a span such as "12h" or "30d". Certificates have whole seconds.
+func lifetime(dst *time.Duration, v ast.Value) (err error) {
 	const want = `want a span such as "12h" or "30d", or a number of seconds`
 	switch v := v.(type) {
 	case ast.Number:
-		d, err = time.ParseDuration(string(v) + "s")
+		*dst, err = time.ParseDuration(string(v) + "s")
 	case ast.String:
-		d, err = span.Parse(string(v))
+		*dst, err = span.Parse(string(v))
 	default:
-		return 0, fmt.Errorf("is %s, %s", kind(v), want)
+		return fmt.Errorf("is of type %s, %s", ast.ValueName(v), want)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("is %.40s, %s", v, want)
+		return fmt.Errorf("is %.40s, %s", v, want)
 	}
-	if d < time.Second || d > maxTTL || d%time.Second != 0 {
-		return 0, fmt.Errorf("is %v, want 1s to %s in whole seconds", d, span.Format(maxTTL))
+	if d := *dst; d < time.Second || d > maxTTL || d%time.Second != 0 {
+		return fmt.Errorf("is %v, want 1s to %s in whole seconds", d, span.Format(maxTTL))
 	}
-	return d, nil
+	return nil
 }

@@ -102,7 +102,7 @@ func openssl(t *testing.T, dir string, args ...string) {
 // other makes another authority.
 func other(t *testing.T) *ca.Authority {
 	t.Helper()
-	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "other"})
+	made, err := ca.Generate("other", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

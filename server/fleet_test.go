@@ -79,7 +79,7 @@ type presented struct {
 
 func newFleet(tb testing.TB) *fleet {
 	tb.Helper()
-	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
+	made, err := ca.Generate("", time.Now())
 	if err != nil {
 		tb.Fatal(err)
 	}

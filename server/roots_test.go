@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,7 +21,7 @@ import (
 func TestARenewalBringsNoForeignRoot(t *testing.T) {
 	t.Parallel()
 	other := newFleet(t)
-	rolled, err := ca.Roll(ca.RollConfig{Root: other.made.Root, RootKey: other.made.RootKey, TrustDomain: trustDomain})
+	rolled, err := ca.Roll(other.made.Root, other.made.RootKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestARenewalBringsNoForeignRoot(t *testing.T) {
 func TestARenewalBringsARolledRoot(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	rolled, err := ca.Roll(ca.RollConfig{Root: f.made.Root, RootKey: f.made.RootKey, TrustDomain: trustDomain})
+	rolled, err := ca.Roll(f.made.Root, f.made.RootKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestRenewalWorksWithATokenOfAFormerAuthority(t *testing.T) {
 // roll replaces an authority by one with cross certificates, and moves the fleet to it.
 func (f *fleet) roll(t *testing.T, from *ca.Generated) *ca.Generated {
 	t.Helper()
-	rolled, err := ca.Roll(ca.RollConfig{Root: from.Root, RootKey: from.RootKey, TrustDomain: trustDomain})
+	rolled, err := ca.Roll(from.Root, from.RootKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func rootOf(t *testing.T, a *ca.Authority) *x509.Certificate {
 
 func newAuthority(t *testing.T) *ca.Authority {
 	t.Helper()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "bench.muster", Name: "bench.muster", Now: time.Now})
+	g, err := ca.Generate("bench.muster", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func newCertificate(t *testing.T, life time.Duration) (*ownCertificate, *x509.Ce
 // newCertificateBy is newCertificate by another clock.
 func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) (*ownCertificate, *x509.CertPool) {
 	t.Helper()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test", Now: time.Now})
+	g, err := ca.Generate("fleet.test", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

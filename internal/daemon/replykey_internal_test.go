@@ -29,7 +29,7 @@ func (k *faultyKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]
 // newTestReplyKey returns the reply key of a process, and the authority's key.
 func newTestReplyKey(t *testing.T, now func() time.Time) (*replyKey, *faultyKey) {
 	t.Helper()
-	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
+	made, err := ca.Generate("fleet.test", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

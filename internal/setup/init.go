@@ -231,7 +231,7 @@ func (s *Installation) nameServers() {
 
 func (s *Installation) write(w *writer) error {
 	w.passphrase = s.Passphrase
-	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
+	authority, err := ca.Generate(s.TrustDomain, s.Now())
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (m *Maker) makePuppet(dir string, cfg *daemon.Config) error {
 		return err
 	}
 	defer clear(passphrase)
-	branch, err := ca.NewBranch(ca.BranchConfig{Root: root, RootKey: rootKey, Now: m.Now})
+	branch, err := ca.NewBranch(root, rootKey, m.Now())
 	if err != nil {
 		return fmt.Errorf("%s and %s: %w", cfg.CA.Root, m.rootKeyPath(cfg), err)
 	}

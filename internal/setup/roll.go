@@ -167,7 +167,7 @@ func (m *Maker) roll(dir string, cfg *daemon.Config, old *x509.Certificate) erro
 		return err
 	}
 	defer clear(issuingPass)
-	next, err := ca.Roll(ca.RollConfig{Root: old, RootKey: rootKey, TrustDomain: cfg.TrustDomain, Now: m.Now})
+	next, err := ca.Roll(old, rootKey, m.Now())
 	if err != nil {
 		return fmt.Errorf("%s and %s: %w", cfg.CA.Root, m.rootKeyPath(cfg), err)
 	}

@@ -17,15 +17,6 @@ const BranchBackdate = 24 * time.Hour
 
 const branchSuffix = " Puppet CA"
 
-// BranchConfig configures [NewBranch].
-type BranchConfig struct {
-	Root    *x509.Certificate
-	RootKey crypto.Signer
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
-}
-
 // A Branch is an issuing CA that ends with its root.
 type Branch struct {
 	Issuing   *x509.Certificate
@@ -37,18 +28,14 @@ type Branch struct {
 }
 
 // NewBranch makes the issuing CA of [Config].Branch.
-func NewBranch(cfg BranchConfig) (*Branch, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	root := cfg.Root
-	if !wire.SamePublicKey(root.PublicKey, cfg.RootKey.Public()) {
+func NewBranch(root *x509.Certificate, rootKey crypto.Signer, now time.Time) (*Branch, error) {
+	if !wire.SamePublicKey(root.PublicKey, rootKey.Public()) {
 		return nil, errors.New("the key is not the root certificate's")
 	}
 	if root.KeyUsage&x509.KeyUsageCRLSign == 0 {
 		return nil, errors.New("root certificate may not sign CRLs (key usage cRLSign), which Puppet agents need")
 	}
-	now := cfg.Now().UTC().Truncate(time.Second)
+	now = now.UTC().Truncate(time.Second)
 	if err := checkValid("root", root, now); err != nil {
 		return nil, err
 	}
@@ -59,7 +46,7 @@ func NewBranch(cfg BranchConfig) (*Branch, error) {
 		NotBefore:      since,
 		NotAfter:       root.NotAfter,
 		MaxPathLenZero: true,
-	}, root, cfg.RootKey)
+	}, root, rootKey)
 	if err == nil {
 		err = errors.Join(checkPair(root, issuing)...)
 	}
@@ -67,7 +54,7 @@ func NewBranch(cfg BranchConfig) (*Branch, error) {
 		return nil, fmt.Errorf("generate issuing CA: %w", err)
 	}
 	crl, err := (&CRLRequest{Number: uint64(max(now.UnixMicro(), 1)), ThisUpdate: since, NextUpdate: root.NotAfter}).
-		sign(root, cfg.RootKey)
+		sign(root, rootKey)
 	if err != nil {
 		return nil, fmt.Errorf("CRL of the root: %w", err)
 	}

@@ -26,7 +26,7 @@ import (
 func branchOf(t testing.TB, g *ca.Generated, now time.Time) (*ca.Branch, *ca.Authority) {
 	t.Helper()
 	clock := func() time.Time { return now }
-	b, err := ca.NewBranch(ca.BranchConfig{Root: g.Root, RootKey: g.RootKey, Now: clock})
+	b, err := ca.NewBranch(g.Root, g.RootKey, clock())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestCertificatesOfANewBranchAreNotOlderThanIt(t *testing.T) {
 func TestBranchNeedsTheRootsKey(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
-	if _, err := ca.NewBranch(ca.BranchConfig{Root: cfg.Root, RootKey: cfg.Key, Now: cfg.Now}); err == nil {
+	if _, err := ca.NewBranch(cfg.Root, cfg.Key, cfg.Now()); err == nil {
 		t.Error("made with the issuing key")
 	}
 	g, err := generated()
@@ -137,7 +137,7 @@ func TestBranchNeedsTheRootsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func() time.Time { return g.Root.NotAfter.Add(time.Second) }
-	if _, err := ca.NewBranch(ca.BranchConfig{Root: g.Root, RootKey: g.RootKey, Now: late}); !errors.Is(err, ca.ErrExpired) {
+	if _, err := ca.NewBranch(g.Root, g.RootKey, late()); !errors.Is(err, ca.ErrExpired) {
 		t.Errorf("made under an expired root: %v", err)
 	}
 	_, a := branchOf(t, g, noon)
@@ -224,7 +224,7 @@ func TestRequestedExtensionsAreBounded(t *testing.T) {
 // TestOpenSSLChecksTheWholeChainOfAgents verifies as agents do: with lists of the issuing CA and of the root.
 func TestOpenSSLChecksTheWholeChainOfAgents(t *testing.T) {
 	t.Parallel()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
+	g, err := ca.Generate("", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ var noon = time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("CET", 3600
 
 // The testing authorities are made once.
 var generated = sync.OnceValues(func() (*ca.Generated, error) {
-	return ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Now: func() time.Time { return noon }})
+	return ca.Generate("", noon)
 })
 
 func config(t testing.TB) ca.Config {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -14,7 +15,7 @@ import (
 
 // The certificate has the approved name, whatever the request says.
 func Example() {
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.example.net"})
+	g, err := ca.Generate("", time.Now())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -33,18 +32,6 @@ const maxAuthorityName = 48
 
 const defaultName = "muster"
 
-// GenerateConfig configures [Generate].
-type GenerateConfig struct {
-	// TrustDomain is that of [Config]. Required.
-	TrustDomain string
-
-	// Name begins both common names, 1 to 48 bytes. Defaults to "muster".
-	Name string
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
-}
-
 // Generated is a new authority. Keep RootKey offline; only another issuing CA and [Roll] need it.
 type Generated struct {
 	Root, Issuing       *x509.Certificate
@@ -53,28 +40,19 @@ type Generated struct {
 	Fingerprint         string        // of Root; see [Authority.Fingerprint]
 }
 
-// Generate makes a root and an issuing CA. The root's path length is unlimited, because cross certificates lengthen
-// chains.
-func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
+// Generate makes a root and an issuing CA. name begins both common names, at most 48 bytes; "" means "muster". The
+// root's path length is unlimited, because cross certificates lengthen chains.
+func Generate(name string, now time.Time) (*Generated, error) { return generate(name, now, 1, nil) }
 
 // generate makes the nth authority of its name.
-func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generated, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+func generate(name string, now time.Time, n int, extensions []pkix.Extension) (*Generated, error) {
+	if len(name) > maxAuthorityName || !printable(name) {
+		return nil, fmt.Errorf("generate authority: name %.80q: want at most %d bytes of printable UTF-8", name,
+			maxAuthorityName)
 	}
-	cfg.Name = cmp.Or(cfg.Name, defaultName)
-	err := checkTrustDomain(cfg.TrustDomain)
-	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
-		err = errors.Join(err,
-			fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("generate authority: %w", err)
-	}
-
-	notBefore := cfg.Now().UTC().Add(-authorityBackdate).Truncate(time.Second)
+	notBefore := now.UTC().Add(-authorityBackdate).Truncate(time.Second)
 	template := &x509.Certificate{
-		Subject:         pkix.Name{CommonName: authorityName(cfg.Name, rootSuffix, n)},
+		Subject:         pkix.Name{CommonName: authorityName(name, rootSuffix, n)},
 		NotBefore:       notBefore,
 		NotAfter:        notBefore.AddDate(rootYears, 0, 0),
 		MaxPathLen:      -1,
@@ -85,7 +63,7 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 		return nil, fmt.Errorf("generate root: %w", err)
 	}
 	issuing, issuingKey, err := newAuthority(&x509.Certificate{
-		Subject:        pkix.Name{CommonName: authorityName(cfg.Name, issuingSuffix, n)},
+		Subject:        pkix.Name{CommonName: authorityName(name, issuingSuffix, n)},
 		NotBefore:      notBefore,
 		NotAfter:       notBefore.AddDate(issuingYears, 0, 0),
 		MaxPathLenZero: true,

@@ -5,10 +5,8 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
 	"fmt"
@@ -80,13 +78,9 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 }
 
 func (a *Authority) issue(r Request) (*Certificate, error) {
-	s, err := a.subject(&r)
+	template, err := a.filled(&r)
 	if err != nil {
 		return nil, fmt.Errorf("issue certificate for %.80q: %w", r.Name, err)
-	}
-	template, err := a.template(&r, s)
-	if err != nil {
-		return nil, fmt.Errorf("issue certificate for %q: %w", r.Name, err)
 	}
 	der, err := a.sign(&r, template)
 	if err != nil {
@@ -120,34 +114,18 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 	return signed(tbs, signature), nil
 }
 
-func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) {
-	notBefore, notAfter, err := a.validity(s.ttl)
+// filled returns what is signed.
+func (a *Authority) filled(r *Request) (*x509.Certificate, error) {
+	t, ttl, err := a.template(r)
 	if err != nil {
 		return nil, err
 	}
-	keyID, err := keyIdentifier(r.PublicKey)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	t.SerialNumber = newSerial()
+	if t.NotBefore, t.NotAfter, err = a.validity(ttl); err != nil {
+		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          newSerial(),
-		NotBefore:             notBefore,
-		NotAfter:              notAfter,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           s.usages,
-		BasicConstraintsValid: true, // and IsCA is false
-		SubjectKeyId:          keyID,
-		DNSNames:              s.dnsNames,
-		IPAddresses:           s.addresses,
-		URIs:                  s.uris,
-		ExtraExtensions:       s.extensions,
-	}
-	if _, isRSA := r.PublicKey.(*rsa.PublicKey); isRSA && r.Role == wire.RoleService {
-		template.KeyUsage |= x509.KeyUsageKeyEncipherment // for TLS 1.2 without Diffie-Hellman
-	}
-	// Without a subject, crypto/x509 makes the alternative names critical (RFC 5280 section 4.2.1.6).
-	template.Subject = pkix.Name{CommonName: s.commonName}
-	return template, nil
+	t.SubjectKeyId, err = keyIdentifier(r.PublicKey)
+	return t, err
 }
 
 // validity returns bounds within those of the authority's certificates.

@@ -2,11 +2,10 @@ package ca
 
 import (
 	"cmp"
+	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -73,40 +72,35 @@ func checkName(role wire.Role, name string) error {
 	return nil
 }
 
-type subject struct {
-	commonName string // "" if the name is too long
-	dnsNames   []string
-	addresses  []net.IP
-	uris       []*url.URL
-	usages     []x509.ExtKeyUsage
-	extensions []pkix.Extension
-	ttl        time.Duration
-}
-
 // CheckRequest returns why an authority with the given limit would not issue the certificate, or nil. The error wraps
 // [ErrRequest].
 func CheckRequest(r Request, maxTTL time.Duration) error {
 	a := Authority{cfg: Config{MaxTTL: maxTTL, DefaultTTL: min(DefaultTTL, maxTTL)}}
-	_, err := a.subject(&r)
+	_, _, err := a.template(&r)
 	return err
 }
 
-// subject lists every mistake. The error wraps [ErrRequest].
-func (a *Authority) subject(r *Request) (*subject, error) {
+// template returns what the request says of a certificate and its lifetime, or every mistake. The error wraps
+// [ErrRequest].
+func (a *Authority) template(r *Request) (*x509.Certificate, time.Duration, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	p, ok := profiles[r.Role]
 	if !ok {
-		return nil, fmt.Errorf("%w: role %.40q, want one of a certificate", ErrRequest, r.Role)
+		return nil, 0, fmt.Errorf("%w: role %.40q, want one of a certificate", ErrRequest, r.Role)
 	}
-	s := &subject{ttl: r.TTL}
+	t := &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true} // and IsCA is false
+	if _, isRSA := r.PublicKey.(*rsa.PublicKey); isRSA && p.service {
+		t.KeyUsage |= x509.KeyUsageKeyEncipherment // for TLS 1.2 without Diffie-Hellman
+	}
 	if !p.service || r.ClientAuth {
-		s.usages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	}
 	errs = append(errs, checkName(r.Role, r.Name))
+	// Without a subject, crypto/x509 makes the alternative names critical (RFC 5280 section 4.2.1.6).
 	if len(r.Name) <= maxCommonName && !p.service {
-		s.commonName = r.Name
+		t.Subject.CommonName = r.Name
 	}
 	_, err := KeyType(r.PublicKey)
 	errs = append(errs, err)
@@ -115,31 +109,31 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 		longest = min(longest, ServiceMaxTTL)
 		preset = longest
 	}
-	s.ttl = cmp.Or(s.ttl, preset)
-	if s.ttl < MinTTL || s.ttl > longest {
-		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, longest)
+	ttl := cmp.Or(r.TTL, preset)
+	if ttl < MinTTL || ttl > longest {
+		bad("lifetime %v, want %v to %v", ttl, MinTTL, longest)
 	}
 	if r.ServerAuth && !p.mayServe {
 		bad("a certificate of role %s cannot be for a TLS server", r.Role)
 	}
 	if p.serverAuth || r.ServerAuth {
-		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)
+		t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
-	if len(s.usages) == 0 {
+	if len(t.ExtKeyUsage) == 0 {
 		bad("a certificate for neither TLS servers nor clients")
 	}
-	errs = append(errs, s.addURIs(p, r, a.cfg.TrustDomain))
-	s.extensions, err = r.extensions()
+	errs = append(errs, addURIs(t, p, r, a.cfg.TrustDomain))
+	t.ExtraExtensions, err = r.extensions()
 	errs = append(errs, err)
-	if err := errors.Join(append(errs, s.addNames(p, r)...)...); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	if err := errors.Join(append(errs, addNames(t, p, r)...)...); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	return s, nil
+	return t, ttl, nil
 }
 
 // addURIs adds the URI of the role and those of a service.
-func (s *subject) addURIs(p profile, r *Request, trustDomain string) error {
-	s.uris = []*url.URL{wire.RoleURI(trustDomain, r.Role, r.Name)}
+func addURIs(t *x509.Certificate, p profile, r *Request, trustDomain string) error {
+	t.URIs = []*url.URL{wire.RoleURI(trustDomain, r.Role, r.Name)}
 	if (len(r.URIs) > 0 || r.ClientAuth) && !p.service {
 		return fmt.Errorf("a certificate of role %s has no further URIs, and is for clients anyway", r.Role)
 	}
@@ -149,19 +143,19 @@ func (s *subject) addURIs(p profile, r *Request, trustDomain string) error {
 			u.Scheme == "spiffe" && wire.FoldName(u.Hostname()) == trustDomain {
 			return fmt.Errorf("URI %.80q, want one such as https://web.example.net/, not below the trust domain", text)
 		}
-		s.uris = append(s.uris, u)
+		t.URIs = append(t.URIs, u)
 	}
 	return nil
 }
 
 // addNames adds each approved name once.
-func (s *subject) addNames(p profile, r *Request) []error {
+func addNames(t *x509.Certificate, p profile, r *Request) []error {
 	if n := len(r.DNSNames) + len(r.IPAddresses) + len(r.URIs); n > maxRequestNames {
 		return []error{fmt.Errorf("%d names, limit %d", n, maxRequestNames)}
 	}
 	var errs []error
 	if p.identity {
-		s.dnsNames = append(s.dnsNames, r.Name)
+		t.DNSNames = append(t.DNSNames, r.Name)
 	}
 	if len(r.DNSNames)+len(r.IPAddresses) > 0 && !p.names {
 		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names and no IP addresses", r.Role))
@@ -170,16 +164,16 @@ func (s *subject) addNames(p profile, r *Request) []error {
 		if _, err := wire.ParseIdentity(name); err != nil {
 			errs = append(errs, fmt.Errorf("DNS name %.80q: %w", name, err))
 		}
-		if !slices.Contains(s.dnsNames, name) {
-			s.dnsNames = append(s.dnsNames, name)
+		if !slices.Contains(t.DNSNames, name) {
+			t.DNSNames = append(t.DNSNames, name)
 		}
 	}
 	for _, ip := range r.IPAddresses {
 		if ip.To16() == nil || ip.IsUnspecified() || ip.IsMulticast() {
 			errs = append(errs, fmt.Errorf("IP address %q: want one of a single machine", ip.String()))
 		}
-		if !slices.ContainsFunc(s.addresses, ip.Equal) {
-			s.addresses = append(s.addresses, ip)
+		if !slices.ContainsFunc(t.IPAddresses, ip.Equal) {
+			t.IPAddresses = append(t.IPAddresses, ip)
 		}
 	}
 	if p.needsNames && len(r.DNSNames)+len(r.IPAddresses)+len(r.URIs) == 0 {

@@ -16,19 +16,6 @@ import (
 	"muster/internal/wire"
 )
 
-// RollConfig configures [Roll].
-type RollConfig struct {
-	// Root is the root to roll over. Required.
-	Root    *x509.Certificate
-	RootKey crypto.Signer
-
-	// TrustDomain is that of [Config]. Required.
-	TrustDomain string
-
-	// Now defaults to [time.Now].
-	Now func() time.Time
-}
-
 // Rolled is a new authority with cross certificates.
 type Rolled struct {
 	*Generated
@@ -45,29 +32,23 @@ var (
 
 // Roll makes a new authority with the old root's name, the next number and the same name constraints. If the old
 // root has expired, stores accept its cross certificate but nodes do not.
-func Roll(cfg RollConfig) (*Rolled, error) {
-	if cfg.Root == nil || cfg.RootKey == nil {
-		return nil, errors.New("roll authority over: no root or no root key")
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if !wire.SamePublicKey(cfg.Root.PublicKey, cfg.RootKey.Public()) {
+func Roll(root *x509.Certificate, key crypto.Signer, now time.Time) (*Rolled, error) {
+	if !wire.SamePublicKey(root.PublicKey, key.Public()) {
 		return nil, errors.New("roll authority over: the key is not the root certificate's")
 	}
-	name, n := Generation(cfg.Root)
-	constraints := slices.DeleteFunc(slices.Clone(cfg.Root.Extensions), func(e pkix.Extension) bool {
+	name, n := Generation(root)
+	constraints := slices.DeleteFunc(slices.Clone(root.Extensions), func(e pkix.Extension) bool {
 		return !e.Id.Equal(oidNameConstraints)
 	})
-	g, err := generate(GenerateConfig{TrustDomain: cfg.TrustDomain, Name: name, Now: cfg.Now}, n+1, constraints)
+	g, err := generate(name, now, n+1, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("roll authority over: %w", err)
 	}
-	newWithOld, err := CrossSign(g.Root, cfg.Root, cfg.RootKey)
+	newWithOld, err := CrossSign(g.Root, root, key)
 	if err != nil {
 		return nil, fmt.Errorf("roll authority over: %w", err)
 	}
-	oldWithNew, err := CrossSign(cfg.Root, g.Root, g.RootKey)
+	oldWithNew, err := CrossSign(root, g.Root, g.RootKey)
 	if err != nil {
 		return nil, fmt.Errorf("roll authority over: %w", err)
 	}

@@ -31,8 +31,7 @@ func roll(t testing.TB) *ca.Rolled {
 
 func rollFrom(t testing.TB, g *ca.Generated, now time.Time) *ca.Rolled {
 	t.Helper()
-	r, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: g.RootKey, TrustDomain: trustDomain,
-		Now: func() time.Time { return now }})
+	r, err := ca.Roll(g.Root, g.RootKey, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +92,7 @@ func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.T
 func TestRoll(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // openssl has a clock of its own
-	first, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet"})
+	first, err := ca.Generate("Fleet", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +133,7 @@ func TestRoll(t *testing.T) {
 				t.Errorf("%s: openssl that knows the %s root:\n%s", name, root, out)
 			}
 		}
-		stranger, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet"})
+		stranger, err := ca.Generate("Fleet", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,8 +272,7 @@ func TestRollConstraints(t *testing.T) {
 	template := caTemplate("Constrained")
 	template.PermittedDNSDomains, template.PermittedDNSDomainsCritical = []string{"example.net"}, true
 	root := sign(t, template, template, key.Public(), key)
-	r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: key, TrustDomain: trustDomain,
-		Now: func() time.Time { return noon }})
+	r, err := ca.Roll(root, key, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,13 +283,11 @@ func TestRollConstraints(t *testing.T) {
 	}
 	template.MaxPathLen = 1
 	narrow := sign(t, template, template, key.Public(), key)
-	if r, err := ca.Roll(ca.RollConfig{Root: narrow, RootKey: key, TrustDomain: trustDomain,
-		Now: func() time.Time { return noon }}); r != nil || err == nil ||
+	if r, err := ca.Roll(narrow, key, noon); r != nil || err == nil ||
 		!strings.Contains(err.Error(), "path length") {
 		t.Errorf("Roll of a root of path length 1 = %v, %v", r, err)
 	}
-	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()),
-		TrustDomain: trustDomain}); r != nil || err == nil ||
+	if r, err := ca.Roll(root, newEC(t, elliptic.P256()), time.Now()); r != nil || err == nil ||
 		!strings.Contains(err.Error(), "the key is not the root certificate's") {
 		t.Errorf("Roll with another key = %v, %v", r, err)
 	}
@@ -319,8 +315,7 @@ func TestAnyCryptoSignerWorks(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: opaque{g.RootKey}, TrustDomain: trustDomain,
-		Now: func() time.Time { return noon }}); err != nil {
+	if _, err := ca.Roll(g.Root, opaque{g.RootKey}, noon); err != nil {
 		t.Errorf("Roll: %v", err)
 	}
 }

@@ -16,16 +16,16 @@ import (
 // TestAuthorityIsLoadedAndServedByteForByte writes the files as `muster ca puppet` does, and then edits them.
 func TestAuthorityIsLoadedAndServedByteForByte(t *testing.T) {
 	t.Parallel()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "example.net"})
+	g, err := ca.Generate("", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := ca.Generate(ca.GenerateConfig{TrustDomain: "example.net"})
+	other, err := ca.Generate("", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	branchOf := func(g *ca.Generated) *ca.Branch {
-		b, err := ca.NewBranch(ca.BranchConfig{Root: g.Root, RootKey: g.RootKey})
+		b, err := ca.NewBranch(g.Root, g.RootKey, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

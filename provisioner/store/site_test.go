@@ -82,7 +82,7 @@ func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 // certificate returns a certificate for a broker.
 func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
+	g, err := ca.Generate("fleet.test", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

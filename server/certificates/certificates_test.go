@@ -60,7 +60,7 @@ type given struct {
 }
 
 var authority = sync.OnceValues(func() (*ca.Generated, error) {
-	return ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.example.net"})
+	return ca.Generate("", time.Now())
 })
 
 func newNode(tb testing.TB) *node {

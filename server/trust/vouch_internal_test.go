@@ -29,7 +29,7 @@ func newRolledFleet(t *testing.T) *rolledFleet {
 	f := &rolledFleet{}
 	for _, g := range []**ca.Generated{&f.first, &f.evil} {
 		var err error
-		if *g, err = ca.Generate(ca.GenerateConfig{TrustDomain: rollDomain, Name: "fleet"}); err != nil {
+		if *g, err = ca.Generate("fleet", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func newRolledFleet(t *testing.T) *rolledFleet {
 
 func (f *rolledFleet) roll(t *testing.T, from *ca.Generated) *ca.Rolled {
 	t.Helper()
-	r, err := ca.Roll(ca.RollConfig{Root: from.Root, RootKey: from.RootKey, TrustDomain: rollDomain})
+	r, err := ca.Roll(from.Root, from.RootKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

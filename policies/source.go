@@ -211,7 +211,8 @@ func data(all []source) (map[string]any, error) {
 		}
 		object, ok := document.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s: is of type %s, want an object", s.path, ast.ValueName(ast.MustInterfaceToValue(document)))
+			return nil, fmt.Errorf("%s: is of type %s, want an object", s.path,
+				ast.ValueName(ast.MustInterfaceToValue(document)))
 		}
 		for name, value := range object {
 			if _, twice := root[name]; twice {

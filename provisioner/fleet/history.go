@@ -12,7 +12,6 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
 )
@@ -58,23 +57,14 @@ const (
 // A HistoryItem is an item of a node's history, from a revision of the record or from an event. Members that do not
 // apply are empty.
 type HistoryItem struct {
-	At     time.Time          `json:"at"`
-	Kind   Kind               `json:"kind"`
-	Reason provisioner.Reason `json:"reason,omitempty"`
-	Code   wire.Code          `json:"code,omitempty"`
-	Cause  string             `json:"cause,omitempty"`
-	Remedy string             `json:"remedy,omitempty"`
-	Serial string             `json:"serial,omitempty"`
-	Until  time.Time          `json:"until,omitzero"` // end of the certificate
-	Digest string             `json:"digest,omitempty"`
-	Key    string             `json:"key_hash,omitempty"` // of a verdict
-	Verb   wire.Verb          `json:"verb,omitempty"`     // of a command
-	Policy string             `json:"policy,omitempty"`
-	Token  jwt.TokenID        `json:"token_id,omitempty"`
-	Source string             `json:"source,omitempty"`
-	By     string             `json:"by,omitempty"`
-	Why    string             `json:"why,omitempty"`
-	Name   string             `json:"name,omitempty"` // of a service certificate
+	At   time.Time `json:"at"`
+	Kind Kind      `json:"kind"`
+
+	// Event has what is known of it. Its type and time, and the members that name node and attempt, are empty.
+	events.Event
+
+	Remedy string    `json:"remedy,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // end of the certificate
 
 	// Times counts equal items in a row, 0 for a single one. At is the time of the first, Last of the last.
 	Times int       `json:"times,omitempty"`
@@ -160,47 +150,44 @@ func grantedBy(all []events.Event, at time.Time) (by, why string) {
 // changes returns the items for the change from one revision to the next. before is nil for the first revision.
 func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	before = cmp.Or(before, &provisioner.Record{State: provisioner.StateNone})
-	add := func(k Kind, m HistoryItem) {
-		m.At, m.Kind = r.UpdatedAt, k
-		all = append(all, m)
+	add := func(k Kind, e events.Event, until time.Time) {
+		all = append(all, HistoryItem{At: r.UpdatedAt, Kind: k, Event: e, Until: until})
 	}
 	none := &provisioner.Issued{}
 	next, current := cmp.Or(before.Next, none), cmp.Or(before.Current, none)
 	if n := r.Next; n != nil && next.Serial != n.Serial && current.Serial != n.Serial {
 		d := r.Decision
-		decided := HistoryItem{Reason: d.Reason, Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
+		decided := events.Event{Reason: string(d.Reason), Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
 		if a := r.Approval; a != nil && (before.Approval == nil || before.Approval.ID != a.ID) {
 			decided.By = a.By
 		}
-		issued := HistoryItem{Serial: n.Serial, Until: n.NotAfter, Digest: n.Digest}
 		if d.Reason == provisioner.ReasonRenew {
-			decided.Serial, decided.Until, decided.Digest = issued.Serial, issued.Until, issued.Digest
-			decided.Source = r.Source
-			add(Renewed, decided)
+			decided.Serial, decided.Digest, decided.Source = n.Serial, n.Digest, r.Source
+			add(Renewed, decided, n.NotAfter)
 		} else {
-			add(Presented, HistoryItem{Token: r.Token, Source: r.Source})
-			add(Decided, decided)
-			add(Issued, issued)
+			add(Presented, events.Event{Token: r.Token, Source: r.Source}, time.Time{})
+			add(Decided, decided, time.Time{})
+			add(Issued, events.Event{Serial: n.Serial, Digest: n.Digest}, n.NotAfter)
 		}
 	} else if n != nil && n.Digest != next.Digest {
-		add(Offered, HistoryItem{Serial: n.Serial, Digest: n.Digest, Policy: r.Decision.Policy})
+		add(Offered, events.Event{Serial: n.Serial, Digest: n.Digest, Policy: r.Decision.Policy}, time.Time{})
 	}
 	if c := r.Current; c != nil && (current.Serial != c.Serial || current.Digest != c.Digest) {
-		add(Applied, HistoryItem{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
+		add(Applied, events.Event{Serial: c.Serial, Digest: c.Digest}, c.NotAfter)
 	}
 	if r.Cloned != nil && before.Cloned == nil {
-		add(Cloned, HistoryItem{Cause: r.Cloned.Text()})
+		add(Cloned, events.Event{Cause: r.Cloned.Text()}, time.Time{})
 	}
 	if fault := r.Fault.Text(); fault != before.Fault.Text() {
-		add(Faulty, HistoryItem{Cause: fault})
+		add(Faulty, events.Event{Cause: fault}, time.Time{})
 	}
 	ended := map[provisioner.State]Kind{provisioner.StateRevoked: Revoked, provisioner.StateRetired: Retired}[r.State]
 	if ended != "" && (r.State != before.State || r.Awaiting != before.Awaiting) && r.Operator != nil {
-		item := HistoryItem{By: r.Operator.By, Why: r.Operator.Why}
+		e := events.Event{By: r.Operator.By, Why: r.Operator.Why}
 		if r.Awaiting {
-			item.Cause = "the name is kept for a one-time token, a grant or an approval"
+			e.Cause = "the name is kept for a one-time token, a grant or an approval"
 		}
-		add(ended, item)
+		add(ended, e, time.Time{})
 	}
 	return all
 }
@@ -238,29 +225,13 @@ func itemOf(e *events.Event, begins time.Time) (HistoryItem, bool) {
 			return HistoryItem{}, false
 		}
 	}
-	source := e.Source
+	m := HistoryItem{At: e.Time, Kind: kind, Event: *e}
+	m.Type, m.Time, m.Node, m.Attempt, m.Command, m.Elapsed, m.LeftOut = "", time.Time{}, "", "", "", 0, 0
 	if kind == Attempted && e.Serial != "" {
-		kind = KeptOut
-		if host, _, err := net.SplitHostPort(source); err == nil {
-			source = host // without the port, so that repetitions are one item
+		m.Kind = KeptOut
+		if host, _, err := net.SplitHostPort(e.Source); err == nil {
+			m.Source = host // without the port, so that repetitions are one item
 		}
-	}
-	m := HistoryItem{
-		At:     e.Time,
-		Kind:   kind,
-		Reason: provisioner.Reason(e.Reason),
-		Code:   e.Code,
-		Cause:  e.Cause,
-		Serial: e.Serial,
-		Digest: e.Digest,
-		Policy: e.Policy,
-		Token:  e.Token,
-		Source: source,
-		By:     e.By,
-		Why:    e.Why,
-		Key:    e.Key,
-		Verb:   e.Verb,
-		Name:   e.Name,
 	}
 	if m.Code != "" {
 		m.Remedy = wire.MeaningOf(m.Code).Remedy
@@ -282,8 +253,5 @@ func mergeRepeats(all []HistoryItem) []HistoryItem {
 
 // same compares items without their times.
 func same(a, b HistoryItem) bool {
-	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code &&
-		a.Cause == b.Cause && a.Serial == b.Serial && a.Digest == b.Digest &&
-		a.Source == b.Source && a.By == b.By && a.Why == b.Why &&
-		a.Token == b.Token && a.Key == b.Key && a.Verb == b.Verb && a.Name == b.Name
+	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Event == b.Event
 }

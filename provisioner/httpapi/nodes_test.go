@@ -118,7 +118,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		t.Errorf("refused: %+v", m)
 	}
 	if m := p.Items[2]; m.Serial == "" || p.Items[4].Serial != m.Serial || p.Items[0].Token == "" ||
-		p.Items[1].Reason != provisioner.ReasonNew || p.Items[1].Policy == "" {
+		p.Items[1].Reason != string(provisioner.ReasonNew) || p.Items[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Items)
 	}
 	explained("web1.example.net", "identity_taken", "give it the name, if the machine was reinstalled")

@@ -65,7 +65,7 @@ func (k *monitor) watchStates(ctx context.Context) error {
 		// Anything new that ends soon is an alarm of its own.
 		before, ends := k.alarms.Stands(events.AlarmEndsSoon), k.watched[events.AlarmEndsSoon]()
 		if before != nil && ends != nil && before.Error() != ends.Error() {
-			k.alarms.Clear(ctx, events.AlarmEndsSoon)
+			k.alarms.Set(ctx, events.AlarmEndsSoon, nil)
 		}
 		for code, state := range k.watched {
 			k.alarms.Keep(ctx, code, state)
@@ -83,7 +83,7 @@ func (k *monitor) setStalled(ctx context.Context, err error) {
 		return
 	}
 	k.stalled.Store(&err)
-	k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err) // at once, since a probe may wait too
+	k.alarms.Set(ctx, wire.CodeStoreUnavailable, err) // at once, since a probe may wait too
 }
 
 // watchStore returns [store.ErrDamaged] if the embedded store has lost data.
@@ -101,7 +101,7 @@ func (k *monitor) watchStore(ctx context.Context) error {
 				k.fail(err)
 				return
 			}
-			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			k.alarms.Set(ctx, wire.CodeStoreUnavailable, err)
 			if k.embedded != nil {
 				end(err) // stop: nothing on its disk can be trusted
 			}

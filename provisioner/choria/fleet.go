@@ -219,7 +219,7 @@ func (g *Gateway) contested(ctx context.Context, id wire.Identity) {
 	if voided {
 		now := g.cfg.Now()
 		g.contestedAt.Store(&now)
-		g.cfg.Alarms.Raise(ctx, events.AlarmContested, fmt.Errorf("%s was to be provisioned again, and two machines "+
+		g.cfg.Alarms.Set(ctx, events.AlarmContested, fmt.Errorf("%s was to be provisioned again, and two machines "+
 			"showed its name", id))
 	}
 }

@@ -28,7 +28,7 @@ const maxNamed = 5
 // sweep ends the leases that are of no more use, and raises the alarm about servers that did not come back.
 func (g *Gateway) sweep(ctx context.Context) {
 	if at := g.contestedAt.Load(); at != nil && g.cfg.Now().Sub(*at) > contestedFor {
-		g.cfg.Alarms.Clear(ctx, events.AlarmContested)
+		g.cfg.Alarms.Set(ctx, events.AlarmContested, nil)
 	}
 	var lost []string
 	err := g.cfg.Leases.Leases(ctx, func(l *provisioner.Lease, at trust.Revision) error {
@@ -62,9 +62,9 @@ func (g *Gateway) sweep(ctx context.Context) {
 	case err != nil:
 		g.cfg.Log.WarnContext(ctx, "leases of Choria servers not read", "err", err)
 	case len(lost) == 0:
-		g.cfg.Alarms.Clear(ctx, events.AlarmNotBack)
+		g.cfg.Alarms.Set(ctx, events.AlarmNotBack, nil)
 	default:
-		g.cfg.Alarms.Raise(ctx, events.AlarmNotBack, fmt.Errorf("%d Choria servers have their configuration and are "+
+		g.cfg.Alarms.Set(ctx, events.AlarmNotBack, fmt.Errorf("%d Choria servers have their configuration and are "+
 			"not back: %s", len(lost), strings.Join(lost[:min(len(lost), maxNamed)], ", ")))
 	}
 }

@@ -49,8 +49,7 @@ type AlarmConfig struct {
 type Alarms struct {
 	cfg AlarmConfig // read-only
 
-	// held by [Alarms.Keep], so that an older state does not replace a newer one
-	keepSem chan struct{}
+	keeping sync.Mutex // held by [Alarms.Keep], so that an older state does not replace a newer one
 
 	mu     sync.RWMutex
 	active map[wire.Code]*activeAlarm // guarded by mu
@@ -71,73 +70,40 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Alarms{
-		cfg:     cfg,
-		keepSem: make(chan struct{}, 1),
-		active:  make(map[wire.Code]*activeAlarm),
-	}
-	a.keepSem <- struct{}{}
-	return a
+	return &Alarms{cfg: cfg, active: make(map[wire.Code]*activeAlarm)}
 }
 
 // Keep calls [Alarms.Set] with the result of state, one call at a time. state must neither block nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
-	<-a.keepSem
-	defer func() { a.keepSem <- struct{}{} }()
+	a.keeping.Lock()
+	defer a.keeping.Unlock()
 	a.Set(ctx, code, state())
 }
 
-// Set raises the alarm, or clears it if err is nil.
-func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
-	if err == nil {
-		a.Clear(ctx, code)
-		return
-	}
-	a.Raise(ctx, code, err)
-}
-
-// Raise raises an alarm, or replaces the cause of an active one. cause must hold no secret.
-func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.active[code]; s != nil {
-		s.Cause, s.err = cause.Error(), cause
-		return
-	}
-	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
-	a.active[code] = &activeAlarm{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(),
-		err: cause}
-	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
-	a.cfg.Emit(Event{
-		Type:    AlarmRaised,
-		Time:    now,
-		Node:    a.cfg.Name,
-		Code:    code,
-		Cause:   cause.Error(),
-		Attempt: wire.NewID(),
-	})
-}
-
-// Clear clears an alarm.
-func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
+// Set raises an alarm, replaces the cause of an active one, or clears it if cause is nil. cause must hold no secret.
+func (a *Alarms) Set(ctx context.Context, code wire.Code, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.active[code]
-	if s == nil {
+	switch {
+	case cause != nil && s != nil:
+		s.Cause, s.err = cause.Error(), cause
+		return
+	case cause == nil && s == nil:
 		return
 	}
-	delete(a.active, code)
-	elapsed := time.Since(s.began)
-	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
-	a.cfg.Emit(Event{
-		Type:    AlarmCleared,
-		Time:    a.cfg.Now().UTC().Truncate(time.Millisecond),
-		Node:    a.cfg.Name,
-		Code:    code,
-		Cause:   s.Cause,
-		Elapsed: elapsed,
-		Attempt: wire.NewID(),
-	})
+	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
+	e := Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Attempt: wire.NewID()}
+	if cause != nil {
+		e.Cause = cause.Error()
+		a.active[code] = &activeAlarm{Alarm: Alarm{Code: code, Cause: e.Cause, Since: now}, began: time.Now(), err: cause}
+		a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
+	} else {
+		e.Type, e.Cause, e.Elapsed = AlarmCleared, s.Cause, time.Since(s.began)
+		delete(a.active, code)
+		a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", e.Elapsed, "err", s.err)
+	}
+	a.cfg.Emit(e)
 }
 
 // Stands returns the cause of an active alarm, or nil.

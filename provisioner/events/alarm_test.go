@@ -33,12 +33,12 @@ func TestAlarmIsRaisedOnce(t *testing.T) {
 	a, emitted, log := listened()
 	ctx := t.Context()
 	first, second := errors.New("first cause"), errors.New("second cause")
-	a.Clear(ctx, wire.CodeStorageLow) // an alarm that is not active
+	a.Set(ctx, wire.CodeStorageLow, nil) // an alarm that is not active
 	for range 3 {
-		a.Raise(ctx, wire.CodeStorageLow, first)
+		a.Set(ctx, wire.CodeStorageLow, first)
 		a.Set(ctx, wire.CodeStorageLow, second)
 	}
-	a.Raise(ctx, wire.CodeClockBehind, first)
+	a.Set(ctx, wire.CodeClockBehind, first)
 	if got := a.Stands(wire.CodeStorageLow); !errors.Is(got, second) {
 		t.Errorf("Stands = %v, want the newest cause", got)
 	}

@@ -202,7 +202,7 @@ func (c *Clock) Accept(ctx context.Context, why Cause) error {
 		return fmt.Errorf("accept clock: %w", err)
 	}
 	c.loadStored()
-	c.cfg.Alarms.Clear(ctx, wire.CodeClockBehind)
+	c.cfg.Alarms.Set(ctx, wire.CodeClockBehind, nil)
 	c.cfg.Log.WarnContext(ctx, "clock accepted", "by", why.By, "reason", why.Why)
 	return nil
 }

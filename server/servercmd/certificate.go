@@ -126,6 +126,10 @@ func (v *certificateVerb) list(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(list) == 0 && v.output.ForPeople() {
+		cli.Say(os.Stderr, "muster-server", "this node has no service certificates")
+		return nil
+	}
 	return cli.WriteList(v.out, &v.output, map[string][]status{"certificates": list}, list, certificateColumns)
 }
 

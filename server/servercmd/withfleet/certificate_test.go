@@ -184,6 +184,10 @@ func TestAPushedCertificateStaysUntilADecisionTakesIt(t *testing.T) {
 		_, out, _ := h.run(nil, "certificate", "list", "-o", "name")
 		return out == ""
 	})
+	if status, out, log := h.run(nil, "certificate", "list"); status != 0 || out != "" ||
+		!strings.Contains(log, "no service certificates") {
+		t.Errorf("an empty list: %d, %q, %q", status, out, log)
+	}
 	if _, err := tls.LoadX509KeyPair(dir+"/web.pem", dir+"/web.pem"); err != nil {
 		t.Errorf("the files do not stay: %v", err)
 	}

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 
-	"muster/provisioner/waiting"
-
-	"muster/provisioner/orders"
-
-	"muster/provisioner/trust"
-
 	"muster/internal/wire"
+	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
+	"muster/provisioner/orders"
+	"muster/provisioner/trust"
+	"muster/provisioner/waiting"
 )
 
 // maxWaiting bounds the page; the longest waiting come first, and a filter finds the rest.
@@ -23,59 +22,26 @@ const maxWaiting = 200
 
 // approvalsPage is the pending list.
 type approvalsPage struct {
-	Prefix   string
-	Waiting  []*waiting.Key
-	More     int  // waiting keys not shown
-	Tick     bool // tick all keys shown
-	Rejected []*orders.Answer
-	Done     string
-	Problem  string // of the request
+	listForm
 
-	approved map[string]*orders.Answer // by key and identity: not used yet
+	Waiting   []pendingKey
+	All       int // waiting keys, also those that are not shown
+	Approvals int // approved keys on the page
+	Ticks     int // keys that "tick all" ticks
+	Rejected  []*orders.Answer
+	Done      string
 }
 
-// All is the number of waiting keys.
-func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
+// A pendingKey is a waiting key, with its approval if that is not used yet.
+type pendingKey struct {
+	*waiting.Key
 
-// Approved is the unused approval of a key, or nil.
-func (p *approvalsPage) Approved(w *waiting.Key) *orders.Answer {
-	return p.approved[w.KeyHash+string(w.Identity)]
-}
-
-// Approvals is the number of approved keys on the page.
-func (p *approvalsPage) Approvals() int {
-	return p.count(func(w *waiting.Key) bool { return p.Approved(w) != nil })
-}
-
-// Ticks is the number of keys that "tick all" ticks.
-func (p *approvalsPage) Ticks() int { return p.count(p.Approvable) }
-
-func (p *approvalsPage) count(is func(*waiting.Key) bool) (n int) {
-	for _, w := range p.Waiting {
-		if is(w) {
-			n++
-		}
-	}
-	return n
+	Approved *orders.Answer
 }
 
 // Approvable reports whether a key waits for approval. Deferred keys, and keys that ask for a taken name, are ticked
 // one by one.
-func (p *approvalsPage) Approvable(w *waiting.Key) bool {
-	return w.Code == wire.CodeApprovalPending && p.Approved(w) == nil
-}
-
-// TickLink toggles "tick all".
-func (p *approvalsPage) TickLink() string {
-	v := make(url.Values)
-	if p.Prefix != "" {
-		v.Set("q", p.Prefix)
-	}
-	if !p.Tick {
-		v.Set("tick", "all")
-	}
-	return "/approvals?" + v.Encode()
-}
+func (k pendingKey) Approvable() bool { return k.Code == wire.CodeApprovalPending && k.Approved == nil }
 
 var verdicts = []*action{
 	{
@@ -109,39 +75,46 @@ var verdicts = []*action{
 	},
 }
 
+// approvals takes a name as a prefix, and the other parameters of the API.
 func (c approvalPages) approvals(v *visit) error {
-	p := &approvalsPage{
-		Prefix:   strings.ToLower(strings.TrimSpace(v.r.FormValue("q"))),
-		Done:     done(v, verdicts),
-		Tick:     v.r.Form.Has("tick"),
-		approved: make(map[string]*orders.Answer),
-	}
-	if v.r.Form.Has("none") {
+	p := &approvalsPage{listForm: formOf(v), Done: done(v, verdicts)}
+	if p.Has("none") {
 		p.Problem = "Nothing is ticked: tick the keys to decide on."
+	}
+	given := maps.Clone(p.Values)
+	if name := p.Get("q"); name != "" {
+		given.Set("prefix", strings.ToLower(strings.TrimSpace(name)))
+	}
+	filter, err := fleet.ParsePending(given)
+	if err != nil {
+		return c.list(v, "approvals", "Approvals", &p.listForm, p, badRequest(err))
 	}
 	waiting, err := c.cfg.Orders.Keys.Waiting(v.r.Context(), "")
 	if err != nil {
 		return err
 	}
-	rejected := make(map[string]bool)
 	for _, a := range c.cfg.Orders.Keys.Rejected() {
-		rejected[string(a.Identity)+"/"+a.KeyHash] = true
-		if strings.HasPrefix(string(a.Identity), p.Prefix) && len(p.Rejected) < maxWaiting {
+		if filter.SelectsName(a.Identity) && len(p.Rejected) < maxWaiting {
 			p.Rejected = append(p.Rejected, a)
 		}
 	}
 	for _, w := range waiting {
-		switch {
-		case !strings.HasPrefix(string(w.Identity), p.Prefix), rejected[string(w.Identity)+"/"+w.KeyHash]:
-		case len(p.Waiting) == maxWaiting:
-			p.More++
-		default:
-			p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Orders.Keys.Approval(v.r.Context(), w)
-			if err != nil {
-				return err
-			}
-			p.Waiting = append(p.Waiting, w)
+		if !filter.Selects(w) {
+			continue
 		}
+		if p.All++; p.All > maxWaiting {
+			continue
+		}
+		k := pendingKey{Key: w}
+		if k.Approved, err = c.cfg.Orders.Keys.Approval(v.r.Context(), w); err != nil {
+			return err
+		}
+		if k.Approved != nil {
+			p.Approvals++
+		} else if k.Approvable() {
+			p.Ticks++
+		}
+		p.Waiting = append(p.Waiting, k)
 	}
 	return c.page(v, "approvals", "Approvals", p)
 }

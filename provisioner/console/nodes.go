@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"muster/provisioner"
@@ -31,7 +32,7 @@ func (f *listForm) Link(cursor string) string {
 // Filtered reports whether a filter is set.
 func (f *listForm) Filtered() bool {
 	for name := range f.Values {
-		if name != "sort" && name != "cursor" && f.Get(name) != "" {
+		if !slices.Contains([]string{"sort", "cursor", "tick", "done"}, name) && f.Get(name) != "" {
 			return true
 		}
 	}

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Parameters reads the query of a list, the same way for the API, the console and the commands. It collects every
-// mistake. An empty parameter is an absent one.
+// Parameters reads the query of a list, and collects every mistake. An empty parameter is an absent one.
 type Parameters struct {
 	url.Values
 

@@ -39,8 +39,7 @@ type pendingKey struct {
 	Approved *orders.Answer
 }
 
-// Approvable reports whether a key waits for approval. Deferred keys, and keys that ask for a taken name, are ticked
-// one by one.
+// Approvable reports whether a key waits for approval. Other keys are ticked one by one.
 func (k pendingKey) Approvable() bool { return k.Code == wire.CodeApprovalPending && k.Approved == nil }
 
 var verdicts = []*action{
@@ -75,7 +74,6 @@ var verdicts = []*action{
 	},
 }
 
-// approvals takes a name as a prefix, and the other parameters of the API.
 func (c approvalPages) approvals(v *visit) error {
 	p := &approvalsPage{listForm: formOf(v), Done: done(v, verdicts)}
 	if p.Has("none") {

@@ -70,8 +70,7 @@ type keyChoice struct {
 // Choose reports whether the page must offer keys instead of the button.
 func (o *order) Choose() bool { return len(o.Keys) > 0 && o.Keys[0].Link != "" }
 
-// ordered serves orders: the confirmation page, and the order once a reason is given. The address or the form names
-// the action; subject sets what it is about.
+// ordered serves orders: the confirmation page, and the order once a reason is given. subject sets what it is about.
 func (c *Console) ordered(actions []*action, subject func(*visit, *order) error) func(*visit) error {
 	return func(v *visit) error {
 		a := named(actions, cmp.Or(v.r.PathValue("action"), v.r.PostForm.Get("verdict")))

@@ -49,7 +49,7 @@ type AlarmConfig struct {
 type Alarms struct {
 	cfg AlarmConfig // read-only
 
-	keeping sync.Mutex // held by [Alarms.Keep], so that an older state does not replace a newer one
+	keepSem chan struct{} // held by [Alarms.Keep], so that an older state does not replace a newer one
 
 	mu     sync.RWMutex
 	active map[wire.Code]*activeAlarm // guarded by mu
@@ -70,13 +70,13 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Alarms{cfg: cfg, active: make(map[wire.Code]*activeAlarm)}
+	return &Alarms{cfg: cfg, keepSem: make(chan struct{}, 1), active: make(map[wire.Code]*activeAlarm)}
 }
 
 // Keep calls [Alarms.Set] with the result of state, one call at a time. state must neither block nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
-	a.keeping.Lock()
-	defer a.keeping.Unlock()
+	a.keepSem <- struct{}{}
+	defer func() { <-a.keepSem }()
 	a.Set(ctx, code, state())
 }
 
@@ -96,7 +96,8 @@ func (a *Alarms) Set(ctx context.Context, code wire.Code, cause error) {
 	e := Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Attempt: wire.NewID()}
 	if cause != nil {
 		e.Cause = cause.Error()
-		a.active[code] = &activeAlarm{Alarm: Alarm{Code: code, Cause: e.Cause, Since: now}, began: time.Now(), err: cause}
+		raised := Alarm{Code: code, Cause: e.Cause, Since: now}
+		a.active[code] = &activeAlarm{Alarm: raised, began: time.Now(), err: cause}
 		a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
 	} else {
 		e.Type, e.Cause, e.Elapsed = AlarmCleared, s.Cause, time.Since(s.began)

@@ -80,7 +80,7 @@ type Query struct {
 // QueryParameters are the parameters of [ParseQuery].
 var QueryParameters = []string{"after", "since", "type", "node", "code", "once"}
 
-// ParseQuery reads a query of the API or the console. The error lists every mistake. Empty parameters are absent ones.
+// ParseQuery reads a query of the API or the console. The error lists every mistake.
 func ParseQuery(v url.Values, now time.Time) (Query, error) {
 	p := paging.Parameters{Values: v, Now: now}
 	q := Query{

@@ -60,7 +60,7 @@ type HistoryItem struct {
 	At   time.Time `json:"at"`
 	Kind Kind      `json:"kind"`
 
-	// Event has what is known of it. Its type and time, and the members that name node and attempt, are empty.
+	// Event lacks type, time, node and attempt.
 	events.Event
 
 	Remedy string    `json:"remedy,omitempty"`

@@ -25,8 +25,7 @@ type PendingFilter struct {
 	facts  []facts.Filter
 }
 
-// ParsePending reads a filter of the API, the console or a command, like [ParseQuery]. The parameter from is an address
-// or a range, such as 192.0.2.0/24.
+// ParsePending is [ParseQuery] for a pending filter. The parameter from is an address or a range.
 func ParsePending(v url.Values) (*PendingFilter, error) {
 	q, err := ParseQuery(v, time.Time{})
 	f, p := &PendingFilter{Filter: q.Filter}, paging.Parameters{Values: v}
@@ -57,8 +56,7 @@ func (f *PendingFilter) Selects(w *waiting.Key) bool {
 		})
 }
 
-// SelectsName reports whether the filter selects a key with the name that is no longer on the list: nothing else of it
-// is known.
+// SelectsName is Selects for a rejected key, of which only the name is known.
 func (f *PendingFilter) SelectsName(id wire.Identity) bool {
 	return strings.HasPrefix(string(id), f.Prefix) && (f.Match == "" || f.Match.Match(id))
 }

@@ -54,8 +54,7 @@ var Parameters = []string{
 // clockSlack is how far an operator's clock may be ahead.
 const clockSlack = 10 * time.Minute
 
-// ParseQuery reads a query of the API, the console or a command. The error lists every mistake. Empty parameters are
-// absent ones.
+// ParseQuery reads a query of the API, the console or a command. The error lists every mistake.
 func ParseQuery(v url.Values, now time.Time) (Query, error) {
 	p := paging.Parameters{Values: v, Now: now}
 	q := Query{Query: p.Page(), Filter: Filter{

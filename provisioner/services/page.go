@@ -36,8 +36,7 @@ var QueryParameters = []string{
 	"match", "name", "state*", "stuck", "waiting", "expires_before", "sort", "cursor", "limit",
 }
 
-// ParseQuery reads a query of the API, the console or a command. The error lists every mistake. Empty parameters are
-// absent ones.
+// ParseQuery reads a query of the API, the console or a command. The error lists every mistake.
 func ParseQuery(v url.Values, now time.Time) (q Query, err error) {
 	p := paging.Parameters{Values: v, Now: now}
 	q.Node, q.Name = wire.Pattern(wire.FoldName(v.Get("match"))), v.Get("name")

@@ -32,7 +32,7 @@ var parameterOf = map[string]string{
 	"unseen":         "seen_before",
 }
 
-// Flag adds a flag that sets a parameter. A flag whose name is given with a trailing * may be repeated.
+// Flag adds a flag that sets a parameter. A trailing * allows repetition.
 func (q *Filter) Flag(c *kingpin.CmdClause, name string) *kingpin.FlagClause {
 	name, many := strings.CutSuffix(name, "*")
 	flag := cli.Flag(c, name)
@@ -98,7 +98,7 @@ type Paged[P, R any] struct {
 	Columns []cli.Column[R]
 }
 
-// Add adds a verb that shows the list, with --sort, --limit and --cursor.
+// Add adds a verb that shows the list.
 func (l *Paged[P, R]) Add(c *kingpin.CmdClause, all cli.Verbs, q *Filter) {
 	q.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(paging.ByName))
 	cli.IntIn(cli.Flag(c, "limit").Default(strconv.Itoa(paging.DefaultLimit)), &q.limit, 0, math.MaxInt)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -100,65 +101,48 @@ func (p *nodePage) Link(a *action) string {
 	return link
 }
 
-// itemTones are colors; the rest is neutral.
-var itemTones = map[fleet.Kind]string{
-	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
-	fleet.Approved: "good", fleet.Confirmed: "good", fleet.RunWorks: "good",
-	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
-	fleet.KeptOut: "warn", fleet.Faulty: "warn", fleet.RunBroken: "warn",
-	fleet.Served: "good", fleet.Named: "good", fleet.Unserved: "warn", fleet.Ended: "bad", fleet.Unnamed: "bad",
-	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
+// itemShown has the title of each kind of history item, and its color; "" is neutral.
+var itemShown = map[fleet.Kind]struct{ title, tone string }{
+	fleet.Presented: {"A token was shown", ""},
+	fleet.Decided:   {"Admitted by the policy", ""},
+	fleet.Issued:    {"Certificate issued", "good"},
+	fleet.Renewed:   {"Certificate renewed", "good"},
+	fleet.Offered:   {"New configuration offered", ""},
+	fleet.Applied:   {"Certificate and configuration confirmed", "good"},
+	fleet.Refused:   {"Refused", "warn"},
+	fleet.Attempted: {"Unauthenticated request refused", "bad"},
+	fleet.Repeated:  {"Same answer sent again", ""},
+	fleet.Granted:   {"Name granted to another key, once", "warn"},
+	fleet.Revoked:   {"Revoked", "bad"},
+	fleet.Retired:   {"Retired", ""},
+	fleet.Cloned:    {"Two live machines use the key", "bad"},
+	fleet.Faulty:    {"Report of what keeps it from renewing", "warn"},
+	fleet.RunBroken: {"Puppet run failed", "warn"},
+	fleet.RunWorks:  {"Puppet run succeeded again", "good"},
+	fleet.Served:    {"Service certificate issued", "good"},
+	fleet.Unserved:  {"Service certificate refused", "warn"},
+	fleet.Ended:     {"Service certificate revoked", "bad"},
+	fleet.Named:     {"Service certificate approved", "good"},
+	fleet.Unnamed:   {"Service certificate rejected", "bad"},
+	fleet.Connected: {"Agent connected", "good"},
+	fleet.Alive:     {"Agent alive", ""},
+	fleet.Stopped:   {"Agent stopped", "warn"},
+	fleet.Confirmed: {"Confirmed again", "good"},
+	fleet.Approved:  {"Key approved", "good"},
+	fleet.Rejected:  {"Key rejected", "bad"},
+	fleet.Forgotten: {"Verdict on a key lifted", ""},
+	fleet.KeptOut:   {"Refused in the fleet", "warn"},
+	fleet.Commanded: {"Commanded", "warn"},
 }
 
 // Tone is the color of a history item.
-func (*nodePage) Tone(m fleet.HistoryItem) string { return itemTones[m.Kind] }
-
-var itemTitles = map[fleet.Kind]string{
-	fleet.Presented: "A token was shown",
-	fleet.Decided:   "Admitted by the policy",
-	fleet.Issued:    "Certificate issued",
-	fleet.Renewed:   "Certificate renewed",
-	fleet.Offered:   "New configuration offered",
-	fleet.Applied:   "Certificate and configuration confirmed",
-	fleet.Refused:   "Refused",
-	fleet.Attempted: "Unauthenticated request refused",
-	fleet.Repeated:  "Same answer sent again",
-	fleet.Granted:   "Name granted to another key, once",
-	fleet.Revoked:   "Revoked",
-	fleet.Retired:   "Retired",
-	fleet.Cloned:    "Two live machines use the key",
-	fleet.Faulty:    "Report of what keeps it from renewing",
-	fleet.RunBroken: "Puppet run failed",
-	fleet.RunWorks:  "Puppet run succeeded again",
-	fleet.Served:    "Service certificate issued",
-	fleet.Unserved:  "Service certificate refused",
-	fleet.Ended:     "Service certificate revoked",
-	fleet.Named:     "Service certificate approved",
-	fleet.Unnamed:   "Service certificate rejected",
-	fleet.Connected: "Agent connected",
-	fleet.Alive:     "Agent alive",
-	fleet.Stopped:   "Agent stopped",
-	fleet.Confirmed: "Confirmed again",
-	fleet.Approved:  "Key approved",
-	fleet.Rejected:  "Key rejected",
-	fleet.Forgotten: "Verdict on a key lifted",
-	fleet.KeptOut:   "Refused in the fleet",
-}
-
-var orderWords = map[wire.Verb]string{
-	wire.VerbReprovision: "Commanded to enroll again",
-	wire.VerbReconfigure: "Commanded to fetch its configuration",
-	wire.VerbRestart:     "Commanded to restart its agent",
-	wire.VerbShutdown:    "Commanded to stop its agent",
-}
+func (*nodePage) Tone(m fleet.HistoryItem) string { return itemShown[m.Kind].tone }
 
 // Words is the title of a history item.
 func (*nodePage) Words(m fleet.HistoryItem) string {
-	if w := orderWords[m.Verb]; w != "" && m.Kind == fleet.Commanded {
-		return w
+	title := cmp.Or(itemShown[m.Kind].title, string(m.Kind))
+	if m.Kind == fleet.Commanded {
+		title += " " + fleet.VerbSentences[m.Verb]
 	}
-	if w := itemTitles[m.Kind]; w != "" {
-		return w
-	}
-	return string(m.Kind)
+	return title
 }

@@ -19,7 +19,8 @@ var doneBy = map[wire.Verb]events.Type{
 	wire.VerbShutdown:    events.ServerShutdown,
 }
 
-var verbSentences = map[wire.Verb]string{
+// VerbSentences say what a node was commanded.
+var VerbSentences = map[wire.Verb]string{
 	wire.VerbReprovision: "to enroll again",
 	wire.VerbReconfigure: "to fetch its configuration",
 	wire.VerbRestart:     "to restart its agent",
@@ -108,7 +109,7 @@ func (e *explainer) order(o *Command) {
 		do = []Action{e.about("node "+string(o.verb), "", "send the command again")}
 	}
 	e.add("commanded", "%s commanded the node at %s %s%s: %s.",
-		o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
+		o.by, stamp(o.at), VerbSentences[o.verb], because(o.why), became).Do = do
 }
 
 // verdicts returns the verdicts about keys of id, newest first.

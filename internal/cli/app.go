@@ -94,8 +94,7 @@ func CleansUp(verb func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// interrupted replaces each line of err that only says that ctx was canceled by one "interrupted". Other lines, and
-// every error while ctx is not done, stay.
+// interrupted replaces each line of err that only says that ctx was canceled by one "interrupted".
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err

@@ -175,8 +175,8 @@ func longHelp(c *kingpin.CmdModel) string {
 	return c.HelpLong + "\n\n" + exitHelp
 }
 
-// setUsage has help that was asked for printed to standard output with exit status 0, and help in place of a missing
-// verb to standard error with [ExitUsage]. Kingpin ends the process after either.
+// setUsage has help that was asked for printed to standard output, and help in place of a missing verb to standard
+// error with [ExitUsage].
 func (p *Program) setUsage(app *kingpin.Application, args []string) {
 	kingpin.EnableFileExpansion = false // a reason such as --why '@anna asked for it' names no file
 	app.HelpFlag.Short('h')

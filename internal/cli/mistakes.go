@@ -68,8 +68,7 @@ var elsewhere = map[string]string{
 	"token sign":   "jwt sign",
 }
 
-// commandMeant returns the full name of the command that an unknown word may mean, or "". below is the command before
-// the word, nil for none.
+// commandMeant returns the command that an unknown word may mean, or "". below is the command before the word, or nil.
 func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word string) string {
 	group, above := app.Model().CmdGroupModel, ""
 	if below != nil {
@@ -97,8 +96,7 @@ func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word strin
 	return ""
 }
 
-// emptyValue reports the first flag or argument with an empty value. An unset variable of a shell must not pass for a
-// flag that was left out, which may mean all nodes in place of some.
+// emptyValue reports the first flag or argument with an empty value: an unset variable must not select all nodes.
 func emptyValue(app *kingpin.Application, args []string) error {
 	parsed, err := app.ParseContext(args)
 	if err != nil {
@@ -164,8 +162,7 @@ func each(group *kingpin.CmdGroupModel, f func(*kingpin.CmdModel)) {
 	}
 }
 
-// joinDashes joins a flag with a following value that begins with a dash: "--uses -1" becomes "--uses=-1". Kingpin
-// would take the value for a flag, and the "-" of "--input -" for an empty value.
+// joinDashes writes "--uses -1" as "--uses=-1", since Kingpin takes a value that begins with a dash for a flag.
 func joinDashes(app *kingpin.ApplicationModel, args []string) (joined []string) {
 	takes := make(map[string]bool)
 	each(app.CmdGroupModel, func(c *kingpin.CmdModel) {

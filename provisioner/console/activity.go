@@ -36,8 +36,7 @@ type minute struct {
 // At is the beginning of the minute.
 func (m minute) At() time.Time { return time.Unix(m.at*60, 0) }
 
-// An activity counts the events of the last hour. It reads the log only after the first page was shown, so an unused
-// console costs nothing. It is safe for concurrent use.
+// An activity counts the events of the last hour, once a page was shown. It is safe for concurrent use.
 type activity struct {
 	log    events.Log
 	logger *slog.Logger

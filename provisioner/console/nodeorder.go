@@ -138,8 +138,7 @@ func (c nodePages) order(v *visit, o *order) error {
 	return nil
 }
 
-// nameKey has the form of a grant name its key. While keys wait and the form names none, it offers them instead of the
-// button: the order would be refused.
+// nameKey has the form of a grant name its key, or offers the waiting keys: a grant without one would be refused.
 func (c nodePages) nameKey(ctx context.Context, o *order, id wire.Identity, key string) error {
 	waiting, err := c.cfg.Orders.Keys.Waiting(ctx, id)
 	if err != nil {

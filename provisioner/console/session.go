@@ -26,8 +26,7 @@ const (
 	formSecret   = 26        // characters of [rand.Text]
 )
 
-// cookie is hidden from scripts. Other sites' links may send it, which changes nothing; their forms may not. A zero
-// expires means the browser's session.
+// cookie is hidden from scripts, and forms of other sites do not send it. A zero expires means the browser's session.
 func cookie(name, value string, expires time.Time) *http.Cookie {
 	return &http.Cookie{
 		Name:     name,

@@ -428,8 +428,7 @@ func (e *explainer) remedies(m HistoryItem) (do []Action) {
 
 func isRejection(f Finding) bool { return f.Code == keyRejected }
 
-// lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first. It omits
-// those that a later confirmation disproves.
+// lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first.
 func lastRefusals(all []HistoryItem) []HistoryItem {
 	var found []HistoryItem
 	type of struct { // an unauthenticated request must not hide a refusal of the node itself

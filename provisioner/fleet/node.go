@@ -97,8 +97,7 @@ func instant(ns int64) time.Time {
 	return time.Unix(0, ns).UTC()
 }
 
-// interned numbers values that many nodes share, so that a node holds numbers instead of pointers. Unused values are
-// dropped. Make one with newInterned.
+// interned numbers values that many nodes share, and drops unused ones. Make one with newInterned.
 type interned[T comparable] struct {
 	numbers map[T]uint32
 	values  []T // by number; 0 is the zero value

@@ -153,8 +153,7 @@ func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
 
 const keyRejected = "key_rejected"
 
-// verdict explains a verdict on a key. next is the code that the key's next request gets, if the verdict is an open
-// approval.
+// verdict explains a verdict on a key. next is the code of the key's next request, for an open approval.
 func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	spent := e.record.Approval
 	switch {

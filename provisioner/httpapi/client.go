@@ -87,8 +87,7 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
-// send sends a request. accept is the media type wanted, "" for JSON. The caller closes the answer's body. Errors are
-// those of Do.
+// send sends a request. accept is a media type, "" for JSON. The caller closes the body. Errors are those of Do.
 func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {

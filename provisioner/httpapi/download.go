@@ -58,8 +58,7 @@ func downloadRoutes(s *Server) {
 	})
 }
 
-// crls returns the newest CRL of each issuer, the current issuer's first, or only that of the query's issuer. It
-// returns at least one, or an error.
+// crls returns the newest CRL of each issuer, or only that of the query's issuer: at least one, or an error.
 func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	v, err := parameters(r, "issuer")
 	if err != nil {

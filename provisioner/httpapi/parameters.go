@@ -15,9 +15,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// parameters returns the query parameters of a request, and every fault in them. A trailing * in names allows
-// repetition. Unknown, repeated, empty and unparsable parameters are refused: a mistyped filter must not select
-// everything.
+// parameters returns the query parameters of a request, and every fault in them: a mistyped filter must not select
+// everything. A trailing * in names allows repetition.
 func parameters(r *http.Request, names ...string) (url.Values, error) {
 	var errs []error
 	v, err := url.ParseQuery(r.URL.RawQuery)

@@ -17,8 +17,8 @@ const (
 	maxKeptPerOperator = 64
 )
 
-// places are the connections of the HTTPS listener. If all places are taken, a new connection ends one without a login:
-// the oldest of the address that has most. So clients without a credential cannot keep operators out.
+// places are the connections of the HTTPS listener. If all are taken, a new one ends the oldest without a login of the
+// address that has most.
 type places struct {
 	mu       sync.Mutex
 	held     map[net.Conn]*place // guarded by mu

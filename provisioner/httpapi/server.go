@@ -225,8 +225,7 @@ func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Meth
 // none is the answer to an order without a result.
 type none struct{}
 
-// decode reads a request's body into q, and returns the caller with the reason in the body, checked for changes. An
-// empty body is an empty object.
+// decode reads a request's body into q, and returns the caller with the reason, checked for changes.
 func decode(w http.ResponseWriter, r *http.Request, need access, q any) (trust.Cause, error) {
 	cause := trust.Cause{By: by(r.Context())}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
@@ -354,8 +353,7 @@ type HTTPSConfig struct {
 	Roots *x509.CertPool
 }
 
-// harden limits a server that other machines can reach. TLS does not require a client certificate: a token may replace
-// it, and a refusal is a problem document instead of a TLS alert.
+// harden limits a server that other machines can reach. A token may replace a client certificate.
 func (c *HTTPSConfig) harden(srv *http.Server) {
 	kept := &places{held: make(map[net.Conn]*place)}
 	srv.ConnState = kept.follow

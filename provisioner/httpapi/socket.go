@@ -24,8 +24,7 @@ const SocketName = "control.sock"
 // maxSocketPath is the size of sockaddr_un without the closing zero (unix(7): 108 bytes; BSD 104).
 const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// listenUnix replaces a socket that an earlier process left. The directory has mode 0700, and package broker's lock on
-// the store keeps other provisioners away.
+// listenUnix replaces a socket that an earlier process left. The directory has mode 0700, and the store has a lock.
 func listenUnix(path string) (*net.UnixListener, error) {
 	short, done, err := shortened(path)
 	if err != nil {
@@ -53,8 +52,8 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", short)
 }
 
-// shortened returns a name for path that fits into a socket address. If path is too long, the name leads through the
-// directory's file descriptor. Call done when it is no longer used.
+// shortened returns a name for path that fits into a socket address, through the directory's file descriptor if
+// needed.
 func shortened(path string) (short string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

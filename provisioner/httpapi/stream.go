@@ -90,8 +90,7 @@ func (o *reader) send(p []byte) error {
 	return http.NewResponseController(o.ResponseWriter).Flush()
 }
 
-// mayStill returns an error if the operator was removed or lost the role, or if the credential expired. If the store
-// does not answer, the stream goes on: it has nothing new to send.
+// mayStill returns an error if the operator has lost access. If the store does not answer, the stream goes on.
 func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
 	if l, _ := loginOf(r.Context()); !l.remote {
 		return nil

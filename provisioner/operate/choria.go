@@ -21,8 +21,7 @@ type ChoriaFleet interface {
 	Command(ctx context.Context, id wire.Identity, verb wire.Verb, secret wire.Secret) error
 }
 
-// commandChoria checks the secret first: a server writes a wrong one to its log. Servers do not tell a repeated command
-// from a new one.
+// commandChoria checks the secret first: a server writes a wrong one to its log.
 func (n *Nodes) commandChoria(
 	ctx context.Context, r *provisioner.Record, o CommandOrder, c trust.Cause,
 ) (*wire.CommandAccepted, error) {

@@ -132,8 +132,7 @@ func (n *Nodes) grantable(r *provisioner.Record) error {
 	return nil
 }
 
-// grantedKey returns the whole hash of a grant's key, "" for any key. While keys wait for the name, the grant must name
-// one, since one of them may be a thief's.
+// grantedKey returns the whole hash of a grant's key, "" for any key. One of several waiting keys may be a thief's.
 func (n *Nodes) grantedKey(ctx context.Context, id wire.Identity, key string) (string, error) {
 	keys := &Keys{base: n.base}
 	switch {

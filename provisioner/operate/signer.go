@@ -91,8 +91,8 @@ func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 	return s.cfg.Signers.List(), nil
 }
 
-// replaceEntry ends an entry before another one replaces it, and returns [trust.ErrState] if it was ended meanwhile: an
-// order must not undo a removal that it has not seen. After a crash between the writes, neither entry is in force.
+// replaceEntry ends an entry before another one replaces it, and returns [trust.ErrState] if it was ended meanwhile.
+// After a crash between the writes, neither is in force.
 func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
 		return nil

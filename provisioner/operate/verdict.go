@@ -198,8 +198,8 @@ func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, e
 	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
 
-// answer writes, applies and reports a verdict. After a crash the repeated order completes the rest, and [Keys.Waiting]
-// removes rejected keys. The error is [trust.ErrConflict] if another verdict was written since the choice.
+// answer writes, applies and reports a verdict. A repeated order completes it. The error is [trust.ErrConflict] if
+// another verdict was written since the choice.
 func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answer, error) {
 	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // an unreadable answer is a rejection
 	if newest != nil && newest.Verdict == orders.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {

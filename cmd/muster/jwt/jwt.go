@@ -40,8 +40,7 @@ view, all other flags for sign; each verb refuses the flags of the other.
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
 written with its directory, such as ./p.`
 
-// command is one spelling. Flags of all its verbs may stand anywhere on the command line; each verb refuses the flags
-// of other verbs.
+// command is one spelling. Each verb refuses the flags of other verbs.
 type command struct {
 	name  string // "muster jwt" or "muster tool jwt"
 	flags []flag

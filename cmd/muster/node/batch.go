@@ -50,8 +50,7 @@ type failure struct {
 	Cause string        `json:"cause"`
 }
 
-// run calls one for each node, and counts the outcomes in r. It stops once more nodes than maxFailures have failed, ctx
-// is done, or no provisioner answers. A node whose request was interrupted counts as not tried.
+// run calls one for each node, and counts the outcomes in r. An interrupted request counts as not tried.
 func (b *batch) run(ctx context.Context, r *result, nodes []wire.Identity, one func(context.Context, int) error) {
 	bar := cli.NewProgress(os.Stderr, r.Verb, "nodes", len(nodes))
 	defer bar.Done()

@@ -152,8 +152,8 @@ func (v *grant) run(ctx context.Context) error {
 	})
 }
 
-// askKey has the operator choose one of the keys that wait for the only name. Without a terminal it chooses none: then
-// the provisioner refuses the grant, and lists the keys.
+// askKey has the operator choose a waiting key. Without a terminal, the provisioner refuses the grant and lists the
+// keys.
 func (v *grant) askKey(ctx context.Context) error {
 	if v.key != "" || v.oneTime || v.DryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
 		return nil

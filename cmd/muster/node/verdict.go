@@ -74,8 +74,7 @@ func parseFingerprint(text string) (string, error) {
 	return hash, operate.CheckKeyPrefix(hash)
 }
 
-// run gives the verdict. Listed keys are named by fingerprint, so that the order does not lift a later rejection.
-// Repeating it is harmless: a node that is admitted or rejected is not pending.
+// run gives the verdict. Listed keys are named by fingerprint, so that it does not lift a later rejection.
 func (v *verdict) run(ctx context.Context) error {
 	var last atomic.Pointer[orders.Answer]
 	return v.order.run(ctx, func(ctx context.Context, _ *targets, t target) error {

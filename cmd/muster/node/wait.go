@@ -23,8 +23,7 @@ const (
 	followAgain = time.Second
 )
 
-// A watch learns from the fleet's events which nodes have carried out their commands. It uses only the times and the
-// order of events, so the local clock does not matter.
+// A watch learns from events which nodes have carried out their commands. The local clock does not matter.
 type watch struct {
 	stop func() // ends it
 
@@ -73,8 +72,7 @@ func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.T
 	}
 }
 
-// hear adds an event to those of its node, and finishes the wait if the command has ended. Events of one moment may
-// come in any order.
+// hear adds an event to those of its node. Events of one moment may come in any order.
 func (w *watch) hear(e *events.Stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

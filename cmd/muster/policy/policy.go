@@ -104,8 +104,7 @@ func warn(lines []string) {
 	}
 }
 
-// eachRecorded calls each with the line of every recorded decision; line is valid until the next call. label is the
-// text of the progress bar.
+// eachRecorded calls each with the line of every recorded decision, which is valid until the next call.
 func eachRecorded(
 	ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(line []byte) error,
 ) error {

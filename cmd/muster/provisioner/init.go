@@ -173,7 +173,7 @@ Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal,
 }
 
 // brokerSteps returns the commands that make and run each broker of a cluster. Brokers on one host get ports of their
-// own. A broker is named by its host, or by a number if that is an address or has several brokers.
+// own.
 func brokerSteps(urls, config string) string {
 	all := strings.Split(urls, ",")
 	names, flags, routes := make([]string, len(all)), make([]string, len(all)), ""

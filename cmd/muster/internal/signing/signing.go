@@ -128,8 +128,7 @@ func certificatePin(path string) (string, error) {
 	return wire.Sum(cert.Raw), nil
 }
 
-// readSealKey returns the key of --seal: the text of a key, a file with such a text (seal.pub), or a file with a public
-// key in PEM.
+// readSealKey returns the key of --seal: its text, or a file with the text or a public key in PEM.
 func readSealKey(given string) (string, error) {
 	if key, err := seal.ParsePublicKey(given); err == nil {
 		return key.String(), nil

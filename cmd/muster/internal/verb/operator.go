@@ -227,8 +227,7 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 	return client, nil
 }
 
-// readLogin reads the files of --login: PEM with root certificates and a key and certificate, or a token. The error
-// lists the mistakes in all files, and quotes no contents.
+// readLogin reads the files of --login: certificates and keys in PEM, or a token. The error quotes no contents.
 func readLogin(paths []string) (c httpapi.Credential, token string, err error) {
 	var blocks []byte
 	for _, path := range paths {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ed25519"
@@ -9,7 +10,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -240,10 +240,18 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	run, now := runID(), time.Now().UTC().Truncate(time.Second)
 	err = d.RunDuring(ctx, func(ctx context.Context) error {
-		return each(ctx, cfg.Stored, fillers, func(i int) error {
-			_, err := d.Store().Put(ctx, storedRecord(identityOf(run, i), now), 0)
+		s.url = d.BrokerURL()
+		f, err := s.provision(ctx, cfg, 1)
+		if err != nil {
+			return err
+		}
+		model, _, err := d.Store().Record(ctx, wire.Identity(f.nodes[0].Identity))
+		if err != nil {
+			return err
+		}
+		return each(ctx, cfg.Stored-1, fillers, func(i int) error {
+			_, err := d.Store().Put(ctx, anotherRecord(*model, identityOf(f.run, i+1)), 0)
 			return err
 		})
 	})
@@ -254,37 +262,13 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	return nil
 }
 
-// storedRecord returns a record of the same size as an enrolled node's.
-func storedRecord(identity string, now time.Time) *provisioner.Record {
+// anotherRecord returns a record of the same size for another node.
+func anotherRecord(r provisioner.Record, identity string) *provisioner.Record {
 	sum := sha256.Sum256([]byte(identity))
-	hash := hex.EncodeToString(sum[:])
-	const shared = "8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad" // one token and policy for all
-	return &provisioner.Record{
-		Schema:   provisioner.RecordSchema,
-		Identity: wire.Identity(identity),
-		State:    provisioner.StateProvisioned,
-		Current: &provisioner.Issued{
-			Serial:    hash[:32],
-			KeyHash:   hash,
-			DER:       []byte(strings.Repeat(string(sum[:]), 18)), // 576 bytes, like muster's certificates
-			NotBefore: now,
-			NotAfter:  now.Add(720 * time.Hour),
-			Digest:    hash,
-			OfferedAt: now,
-		},
-		Lineage:    []string{hash},
-		Attempt:    wire.NewID(),
-		OwnedSince: now,
-		Token:      jwt.TokenID(shared[:32]),
-		Signer:     jwt.SignerID(shared),
-		Source:     "192.0.2.1",
-		Terms: json.RawMessage(`{"brokers":"localhost:4222","default":true,"issuer":"muster bench",` +
-			`"organization":"choria","purpose":"choria_provisioning"}`),
-		Agent:           "bench",
-		Boot:            wire.NewID(),
-		Decision:        provisioner.Decided{Reason: provisioner.ReasonNew, Policy: shared},
-		FirstEnrolledAt: now,
-		ProvisionedAt:   now,
-		UpdatedAt:       now,
-	}
+	hash, issued := hex.EncodeToString(sum[:]), *r.Current
+	issued.Serial, issued.KeyHash, issued.Digest = hash[:32], hash, hash
+	issued.DER = bytes.Repeat(sum[:], len(issued.DER)/len(sum))
+	r.Identity, r.Current, r.Lineage = wire.Identity(identity), &issued, []string{hash}
+	r.Attempt, r.Boot = wire.NewID(), wire.NewID()
+	return &r
 }

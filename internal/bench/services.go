@@ -17,17 +17,23 @@ import (
 // serviceNodes is how many nodes ask for service certificates, each over its own connection to the fleet.
 const serviceNodes = 1000
 
-// members provisions muster's agents, and connects each to the fleet.
-func (s *serving) members(ctx context.Context, cfg *Config, nodes int) (*fleet, error) {
+// provision provisions muster's agents.
+func (s *serving) provision(ctx context.Context, cfg *Config, nodes int) (*fleet, error) {
 	alone, result := *cfg, newResult(cfg)
 	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = nodes, 0, Connection{Shared: true}, 0
-	alone.Choria = 0
+	alone.Choria, alone.Puppet = 0, Puppet{}
 	f, err := s.wave(ctx, &alone, WaveApplied, result)
+	if err == nil && f.count.provisioned < nodes {
+		err = fmt.Errorf("provision nodes: %d of %d, %v", f.count.provisioned, nodes, result.Why)
+	}
+	return f, err
+}
+
+// members provisions muster's agents, and connects each to the fleet.
+func (s *serving) members(ctx context.Context, cfg *Config, nodes int) (*fleet, error) {
+	f, err := s.provision(ctx, cfg, nodes)
 	if err != nil {
 		return nil, err
-	}
-	if got := f.count.provisioned; got < nodes {
-		return nil, fmt.Errorf("provision nodes: %d of %d, %v", got, nodes, result.Why)
 	}
 	f.links = make([]*sharedLink, nodes)
 	for i, n := range f.nodes {

@@ -60,7 +60,7 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "all").BoolVar(&v.all)
 	v.selection.addFlags(c)
 	v.batch.addFlags(c)
-	v.Bulk.AddFlags(c, all)
+	v.AddFlags(c, all)
 	all.Check(c, v.check)
 }
 

@@ -220,7 +220,6 @@ func TestDecisionsPushSpecifications(t *testing.T) {
 	t.Parallel()
 	in := stranger()
 	in.Facts = []byte(`{"networks": {"internal": {"fqdn": "web1.internal.example.net"}}}`)
-	file := func(path string) *wire.SpecificationFile { return &wire.SpecificationFile{Path: path} }
 	tests := map[string]struct {
 		rules string
 		want  map[string]wire.Specification
@@ -230,11 +229,11 @@ func TestDecisionsPushSpecifications(t *testing.T) {
 		"one": {`certificates := {"www": {"dns_names": {input.facts.networks.internal.fqdn}, "key": {"type": "P-384", "keep": true},
 			"files": {"key": {"path": "/etc/muster/tls/www.key", "mode": "0640"}, "certificate": {"path": "/etc/muster/tls/www.pem"}}}}`,
 			map[string]wire.Specification{"www": {DNSNames: []string{"web1.internal.example.net"},
-				Key: wire.SpecificationKey{Type: "P-384", Keep: true}, Files: wire.SpecificationFiles{
-					Key:         &wire.SpecificationFile{Path: "/etc/muster/tls/www.key", Mode: "0640"},
-					Certificate: file("/etc/muster/tls/www.pem")}}}},
+				Key: wire.SpecificationKey{Type: "P-384", Keep: true}, Files: map[string]wire.SpecificationFile{
+					"key":         {Path: "/etc/muster/tls/www.key", Mode: "0640"},
+					"certificate": {Path: "/etc/muster/tls/www.pem"}}}}},
 		"by rules": {`certificates[name] := {"uris": ["https://a/"], "files": {"combined": {"path": path}}} if some name, path in {"a": "/a"}`,
-			map[string]wire.Specification{"a": {URIs: []string{"https://a/"}, Files: wire.SpecificationFiles{Combined: file("/a")}}}},
+			map[string]wire.Specification{"a": {URIs: []string{"https://a/"}, Files: map[string]wire.SpecificationFile{"combined": {Path: "/a"}}}}},
 	}
 	for name, tt := range tests {
 		d, err := load(t, "allow := true\n"+tt.rules).Decide(t.Context(), in)

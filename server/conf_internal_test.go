@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/serverconf"
+	"muster/server/link"
 )
 
 func TestParseConf(t *testing.T) {
@@ -173,20 +174,20 @@ func TestGist(t *testing.T) {
 func TestBackoffDoublesWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	for part, random := range map[string]float64{"least": 0, "most": 0.999999} {
-		b := backoff{min: time.Second, max: time.Minute, random: func() float64 { return random }}
+		b := link.Backoff{Min: time.Second, Max: time.Minute, Random: func() float64 { return random }}
 		for i, bound := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
-			d := b.next()
+			d := b.Next()
 			if d < bound*time.Second/2 || d > bound*time.Second {
 				t.Errorf("%s: try %d waits %v, want %v to %v", part, i, d, bound*time.Second/2, bound*time.Second)
 			}
 		}
 		for range 1000 {
-			if d := b.next(); d < 30*time.Second || d > time.Minute {
+			if d := b.Next(); d < 30*time.Second || d > time.Minute {
 				t.Fatalf("%s: waits %v after many tries", part, d)
 			}
 		}
-		b.reset()
-		if d := b.next(); d > time.Second {
+		b.Reset()
+		if d := b.Next(); d > time.Second {
 			t.Errorf("%s: waits %v after a reset", part, d)
 		}
 	}
@@ -200,11 +201,11 @@ func TestAToldWaitIsSpreadAndNeverShorterThanOurs(t *testing.T) {
 		time.Hour:        {time.Hour, 75 * time.Minute},
 	} {
 		for i, random := range []float64{0, 0.999999} {
-			b := backoff{min: time.Second, max: time.Minute, random: func() float64 { return random }, tries: 6}
-			if d := b.retryAfter(told); d > want[i] || d < want[i]-time.Second/100 {
+			b := link.Backoff{Min: time.Second, Max: time.Minute, Random: func() float64 { return random }, Tries: 6}
+			if d := b.RetryAfter(told); d > want[i] || d < want[i]-time.Second/100 {
 				t.Errorf("told %v: waits %v, want %v", told, d, want[i])
 			}
-			if d := b.next(); d > time.Second {
+			if d := b.Next(); d > time.Second {
 				t.Errorf("told %v: waits %v after the next failure", told, d)
 			}
 		}

@@ -77,7 +77,7 @@ func (a *agent) provisioned(ctx context.Context, id wire.Identity, serial string
 type confirmer struct {
 	nodeContext
 	next time.Time
-	wait *backoff
+	wait *link.Backoff
 }
 
 // untilNextCheck is the wait while nothing is to be confirmed.
@@ -100,7 +100,7 @@ func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 		c.next = time.Now().Add(untilNextCheck)
 		return nil
 	}
-	c.next = time.Now().Add(c.wait.afterError(err))
+	c.next = time.Now().Add(c.wait.AfterError(err))
 	if ctx.Err() == nil {
 		c.problems.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
 	}

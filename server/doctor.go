@@ -53,7 +53,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	d.checkToken()
 	d.checkFacts()
 	d.checkCertificate()
-	list, err := CertificateStatuses(cfg)
+	list, err := d.services.Statuses()
 	if err != nil {
 		d.fail("services", err, "")
 	}

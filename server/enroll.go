@@ -19,7 +19,7 @@ import (
 
 type enroller struct {
 	*agent
-	wait     *backoff
+	wait     *link.Backoff
 	answered time.Time // time of the last answer by a provisioner, or the start
 }
 
@@ -51,7 +51,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return false, errStopped
 		}
-		pause := e.wait.afterError(err)
+		pause := e.wait.AfterError(err)
 		e.problems.solved(other)
 		e.attemptFailed(ctx, message, err, pause, "node", id)
 		if e.abandonReprovision(ctx, v, err) || e.state.retryCertificate() {

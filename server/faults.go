@@ -169,7 +169,7 @@ func (m *member) clockFault() error {
 // renewalFault returns err if operators must hear of it: a fault of the machine, a final refusal, or any failure when
 // less than a sixth of the certificate's life is left. A provisioner knows of its other refusals.
 func (r *renewal) renewalFault(err error) error {
-	var remote unanswered
+	var remote link.Unanswered
 	var refused link.Refusal
 	leaf := r.creds.Leaf()
 	start, life := trust.LifeOf(leaf)
@@ -180,11 +180,6 @@ func (r *renewal) renewalFault(err error) error {
 	}
 	return err
 }
-
-// unanswered is the error of a request that got no reply.
-type unanswered struct{ error }
-
-func (e unanswered) Unwrap() error { return e.error }
 
 // missedFacts reports whether the request for the set in force lacked the machine's facts.
 func (s *sets) missedFacts() bool {

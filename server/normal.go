@@ -53,10 +53,9 @@ func (a *agent) serve(ctx context.Context, v *inspection) error {
 		health:      &health{nodeContext: d},
 	}
 	m.commands.renewal = m.renewal
-	m.push(ctx)
 	wait := a.newBackoff()
 	for ctx.Err() == nil {
-		pause := wait.next()
+		pause := wait.Next()
 		conn, err := m.connect(ctx)
 		switch {
 		case err == nil:
@@ -66,8 +65,8 @@ func (a *agent) serve(ctx context.Context, v *inspection) error {
 				return err
 			}
 			if time.Since(began) > a.cfg.BackoffMax {
-				wait.reset()
-				pause = wait.next()
+				wait.Reset()
+				pause = wait.Next()
 			}
 			a.problems.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
 				"broker", conn.Broker, "retry_in", rounded(pause))
@@ -167,8 +166,8 @@ func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool
 	_ = conn.FlushTimeout(flushTimeout)
 	m.renewal.unrecorded = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
 	if !m.renewal.unrecorded {
-		m.services.Connected(string(m.identity), m.ask(conn))
-		defer m.services.Disconnected()
+		m.services.Connect(m.connected(conn))
+		defer m.services.Connect(nil)
 	}
 	if !m.startupSent && !m.renewal.unrecorded {
 		m.startupSent = true

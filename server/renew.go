@@ -34,7 +34,7 @@ type renewal struct {
 	at   time.Time
 	due  time.Time // by the process's monotonic clock: the machine's clock may be set back
 	next time.Time
-	wait *backoff
+	wait *link.Backoff
 
 	repair bool // files on disk were lost
 
@@ -42,7 +42,7 @@ type renewal struct {
 	unrecorded bool
 
 	nextConfiguration time.Time
-	configurationWait *backoff
+	configurationWait *link.Backoff
 }
 
 // renewAt returns when to renew: after two thirds of the life, and up to a twelfth later as part goes from 0 to 1, to
@@ -58,7 +58,7 @@ func newRenewal(d nodeContext) *renewal {
 	_, life := trust.LifeOf(leaf)
 	r := &renewal{nodeContext: d, at: renewAt(leaf, d.cfg.hooks.random()), configurationWait: d.newBackoff()}
 	r.wait = d.newBackoff()
-	r.wait.max = max(r.wait.max, min(maxRenewalWait, life/72))
+	r.wait.Max = max(r.wait.Max, min(maxRenewalWait, life/72))
 	r.due = time.Now().Add(r.at.Sub(d.clock.at(leaf.NotBefore)))
 	if d.sets.renewing(d.creds.Key) {
 		r.at = time.Time{}
@@ -89,14 +89,14 @@ func (r *renewal) reconfigureDue() bool {
 func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	err := r.request(ctx, conn, true)
 	if err == nil {
-		r.next = time.Now().Add(r.wait.max) // even if the new files cannot be used
+		r.next = time.Now().Add(r.wait.Max) // even if the new files cannot be used
 		r.problems.solved(msgRenewal)
 		r.repair = false
 		return
 	}
 	r.faults.set(faultRenewal, r.renewalFault(err))
 	leaf := r.creds.Leaf()
-	wait := r.wait.afterError(err)
+	wait := r.wait.AfterError(err)
 	wait = min(wait, max(leaf.NotAfter.Sub(r.clock.at(leaf.NotBefore))/2, r.cfg.BackoffMin))
 	r.next = time.Now().Add(wait)
 	r.failed(ctx, msgRenewal, err, wait)
@@ -109,7 +109,7 @@ func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 		r.problems.solved(msgReconfigure)
 		return
 	}
-	wait := r.configurationWait.afterError(err)
+	wait := r.configurationWait.AfterError(err)
 	r.nextConfiguration = time.Now().Add(wait)
 	if refused, ok := errors.AsType[link.Refusal](err); ok && !wire.MeaningOf(refused.Code).Retry {
 		r.ordersDone(ctx, wire.VerbReconfigure)
@@ -155,7 +155,7 @@ func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) erro
 	}
 	reply, err := conn.Request(ctx, wire.SubjectRenew, request.ID, &request)
 	if err != nil {
-		return unanswered{err}
+		return link.Unanswered{Err: err}
 	}
 	if reply.Refusal != nil {
 		refused := link.Refusal{Refusal: reply.Refusal}

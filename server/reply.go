@@ -85,7 +85,7 @@ func (a *agent) reportUnusable(ctx context.Context, conn *link.Conn, key crypto.
 	if wait == 0 {
 		return why
 	}
-	return link.WithWait(why, a.newBackoff().retryAfter(wait))
+	return link.WithWait(why, a.newBackoff().RetryAfter(wait))
 }
 
 func (a *agent) ordersDone(ctx context.Context, verbs ...wire.Verb) {

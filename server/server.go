@@ -16,6 +16,7 @@ import (
 	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/advice"
+	"muster/server/certificates"
 	"muster/server/link"
 	"muster/server/orders"
 )
@@ -44,7 +45,7 @@ type agent struct {
 	dialer   *link.Dialer
 	problems *problemLog
 	state    *state
-	services *services
+	services *certificates.Manager
 
 	startupSent         bool
 	announceProvisioned bool
@@ -170,12 +171,12 @@ func (s *Server) supervise(ctx context.Context) error {
 		case err != nil && mode == 0:
 			return advice.InText(err)
 		case err != nil:
-			pause := wait.next()
+			pause := wait.Next()
 			s.problems.problem(ctx, slog.LevelError, "agent cannot choose a mode", err, "retry_in", rounded(pause))
 			s.waitFor(ctx, pause, s.state.watched(nil))
 			continue
 		}
-		wait.reset()
+		wait.Reset()
 		s.setLevel(v)
 		if v.conf == nil || v.conf.Faults == nil {
 			s.problems.solved(msgSettings)
@@ -191,13 +192,13 @@ func (s *Server) supervise(ctx context.Context) error {
 			s.enter(ctx, v)
 		}
 		if mode == ModeNormal {
-			again.reset()
+			again.Reset()
 			enrolled = false
 			err = s.serve(ctx, v)
 		} else {
 			if enrolled {
 				// checkReply refuses configurations that lead here. If one does, the loop must not use up certificates.
-				pause := again.next()
+				pause := again.Next()
 				s.problems.problem(ctx, slog.LevelError, "node has to enroll again right after it enrolled",
 					errors.New(v.reason), "node", v.identity, "retry_in", rounded(pause))
 				s.waitFor(ctx, pause, v.watched)
@@ -231,8 +232,8 @@ func (s *Server) setLevel(v *inspection) {
 	s.cfg.Level.Set(level)
 }
 
-func (a *agent) newBackoff() *backoff {
-	return &backoff{min: a.cfg.BackoffMin, max: a.cfg.BackoffMax, random: a.cfg.hooks.random}
+func (a *agent) newBackoff() *link.Backoff {
+	return &link.Backoff{Min: a.cfg.BackoffMin, Max: a.cfg.BackoffMax, Random: a.cfg.hooks.random}
 }
 
 func (a *agent) elapsed() time.Duration {
@@ -313,44 +314,9 @@ func lockFile(path string) (release func(), err error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// backoff spreads retries. Each wait is random, between half of a bound and the bound, which doubles from min to max.
-type backoff struct {
-	min, max time.Duration
-	random   func() float64
-	tries    int
-}
-
-func (b *backoff) next() time.Duration {
-	bound := b.max
-	if b.tries < 30 && b.min<<b.tries < b.max {
-		bound = b.min << b.tries
-	}
-	b.tries++
-	return bound/2 + time.Duration(b.random()*float64(bound/2))
-}
-
-// retryAfter returns the wait if a provisioner asked for d, and resets the backoff. It adds up to a quarter, so that
-// nodes with the same wait do not return together. The wait is at least half of min, since anything on the network can
-// forge an unencrypted refusal.
-func (b *backoff) retryAfter(d time.Duration) time.Duration {
-	b.reset()
-	d = max(d, b.min/2)
-	return d + time.Duration(b.random()*float64(d/4))
-}
-
-// afterError returns the wait after a failed attempt: the provisioner's wait, else the next backoff.
-func (b *backoff) afterError(err error) time.Duration {
-	if refused, ok := errors.AsType[link.Refusal](err); ok && refused.Wait() > 0 {
-		return b.retryAfter(refused.Wait())
-	}
-	return max(b.next(), link.WaitOf(err))
-}
-
 func rounded(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(time.Second)
 }
-
-func (b *backoff) reset() { b.tries = 0 }

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"muster/internal/inputfile"
 	"muster/internal/wire"
@@ -32,53 +30,30 @@ func DefaultSocket(sslDir string) string {
 	return filepath.Join(sslDir, "agent.sock")
 }
 
-// services are the node's service certificates. Whatever fails there leaves the node in its fleet.
-type services struct {
-	*certificates.Manager
-	factsFile atomic.Value // string
-}
-
-func (cfg *Config) services() certificates.Config {
-	beside := filepath.Dir(cfg.ConfFile)
-	if absolute, err := filepath.Abs(beside); err == nil {
-		beside = absolute
-	}
-	return certificates.Config{
-		Specifications: filepath.Join(beside, "certificates.d"),
-		Actions:        filepath.Join(beside, "actions.d"),
-		Settings:       filepath.Join(beside, "certificates.yaml"),
-		State:          filepath.Join(cfg.SSLDir, "certificates"),
-		Protected:      append([]string{cfg.SSLDir, cfg.ConfFile}, (&state{cfg: *cfg}).tokenFiles()...),
-		BackoffMin:     10 * cfg.BackoffMin,
-		BackoffMax:     60 * cfg.BackoffMax,
-		Random:         cfg.hooks.random,
-		Log:            cfg.Log,
-		Step:           cfg.hooks.steps,
-	}
-}
-
-func (a *agent) newServices() *services {
-	s := &services{}
-	cfg := a.cfg.services()
-	cfg.Now = a.clock.now
-	cfg.Facts = func() json.RawMessage {
-		file, _ := s.factsFile.Load().(string)
-		if facts, err := readFacts(file); err == nil {
-			return facts
-		}
-		return a.sets.formerFacts()
-	}
-	s.Manager = certificates.New(cfg)
-	return s
+// newServices returns the keeper of the node's service certificates. Whatever fails there leaves the node in its fleet.
+func (a *agent) newServices() *certificates.Manager {
+	return certificates.New(certificates.Config{
+		Dir:           filepath.Dir(a.sets.conf),
+		State:         a.sets.own("certificates"),
+		Pushed:        a.sets.dir.Path(pushedFile),
+		Protected:     append([]string{a.sets.ssl}, a.state.tokenFiles()...),
+		BackoffMin:    10 * a.cfg.BackoffMin,
+		BackoffMax:    60 * a.cfg.BackoffMax,
+		WatchInterval: a.cfg.WatchInterval,
+		Clock:         a.clock.at,
+		Random:        a.cfg.hooks.random,
+		Log:           a.cfg.Log,
+		Step:          a.cfg.hooks.steps,
+	})
 }
 
 // CertificateStatuses reads the state of the service certificates of the agent with cfg, also while none runs.
 func CertificateStatuses(cfg Config) ([]certificates.Status, error) {
-	cfg, err := cfg.complete()
+	a, err := newAgent(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return certificates.Statuses(cfg.services())
+	return a.services.Statuses()
 }
 
 // runServices works until ctx is done.
@@ -93,9 +68,7 @@ func (a *agent) runServices(ctx context.Context) {
 			all.Go(func() { socket.Serve(ctx, l, a.answer) })
 		}
 	}
-	if err := a.services.Run(ctx); err != nil && ctx.Err() == nil {
-		a.cfg.Log.ErrorContext(ctx, "service certificates are not renewed", "err", advice.InText(err))
-	}
+	a.services.Run(ctx)
 }
 
 // An Answer is the answer to a [certificates.Order] on the agent's socket.
@@ -123,43 +96,28 @@ func (a *agent) answer(ctx context.Context, request json.RawMessage) any {
 	return &answer
 }
 
-// push gives the services what the set in force says.
-func (d nodeContext) push(ctx context.Context) {
-	d.services.factsFile.Store(d.cfg.factsFile(d.token, d.conf))
-	var pushed map[string]wire.Specification
-	b, err := d.sets.pushed()
-	if err == nil {
-		err = wire.DecodeStrict(b, &pushed)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.cfg.Log.WarnContext(ctx, "pushed service certificates could not be read: those of before stay",
-			"node", d.identity, "err", err)
-		pushed = nil
-	}
-	d.services.Push(pushed)
-}
-
-func (s *sets) pushed() ([]byte, error) {
-	return inputfile.Read(s.dir.Path(pushedFile), inputfile.Configured, wire.MaxReplyBytes)
-}
-
 // withPushed adds a file with these specifications to a set; if they are nil, the one of before.
 func (s *sets) withPushed(set []files.File, specifications map[string]wire.Specification) ([]files.File, error) {
 	b, err := json.Marshal(specifications)
 	if specifications == nil {
-		if b, _ = s.pushed(); b == nil { // the services keep what they have
+		b, err = inputfile.Read(s.dir.Path(pushedFile), inputfile.Configured, wire.MaxReplyBytes)
+		if err != nil { // the services keep what they have
 			return set, nil
 		}
 	}
 	return append(set, files.File{Name: pushedFile, Data: b, Mode: 0o600}), err
 }
 
-// ask returns how the services ask a provisioner over conn.
-func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
-	return func(ctx context.Context, r *wire.CertificateRequest) (*wire.ServiceCertificate, error) {
-		request := *r
-		request.ID, request.Identity = wire.NewID(), string(d.identity)
-		reply, err := conn.Request(ctx, wire.SubjectCertificate, request.ID, &request)
+// connected returns what the services need to ask a provisioner over conn.
+func (d nodeContext) connected(conn *link.Conn) *certificates.Node {
+	facts := func() json.RawMessage {
+		if facts, err := readFacts(d.cfg.factsFile(d.token, d.conf)); err == nil {
+			return facts
+		}
+		return d.sets.formerFacts()
+	}
+	ask := func(ctx context.Context, r *wire.CertificateRequest) (*wire.ServiceCertificate, error) {
+		reply, err := conn.Request(ctx, wire.SubjectCertificate, r.ID, r)
 		switch {
 		case err != nil:
 			return nil, link.Explain(err, fleetPeer)
@@ -169,10 +127,8 @@ func (d nodeContext) ask(conn *link.Conn) certificates.Asker {
 		case reply.Certificate == nil || reply.Certificate.Name != r.Name:
 			return nil, fmt.Errorf("%w: it is not about service certificate %q", errReply, r.Name)
 		}
-		known := trust.Authority{Known: d.creds.Roots}
-		if err := checkSigned(reply, known, d.identity, d.creds, d.clock.at); err != nil {
-			return nil, err
-		}
-		return reply.Certificate, nil
+		err = checkSigned(reply, trust.Authority{Known: d.creds.Roots}, d.identity, d.creds, d.clock.at)
+		return reply.Certificate, err
 	}
+	return &certificates.Node{Identity: string(d.identity), Facts: facts, Ask: ask}
 }

@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +33,10 @@ type Specification struct {
 	IPAddresses []string `json:"ip_addresses,omitempty" yaml:"ip_addresses"`
 	URIs        []string `json:"uris,omitempty" yaml:"uris"`
 
-	Usages []string           `json:"usages,omitempty" yaml:"usages"` // of [CertificateUsages]; empty: server
-	Files  SpecificationFiles `json:"files" yaml:"files"`
+	Usages []string `json:"usages,omitempty" yaml:"usages"` // of [CertificateUsages]; empty: server
+
+	// Files are written. The keys are key, certificate, chain, ca and combined.
+	Files map[string]SpecificationFile `json:"files" yaml:"files"`
 
 	Renew   string `json:"renew,omitempty" yaml:"renew"`     // see [RenewAt]
 	Action  string `json:"action,omitempty" yaml:"action"`   // of the node, run after files were saved
@@ -47,15 +52,6 @@ type SpecificationKey struct {
 // SpecificationKeys are the types of keys.
 var SpecificationKeys = []string{"P-256", "P-384", "RSA-2048", "RSA-4096"}
 
-// SpecificationFiles are written, but nil ones.
-type SpecificationFiles struct {
-	Key         *SpecificationFile `json:"key,omitempty" yaml:"key"`
-	Certificate *SpecificationFile `json:"certificate,omitempty" yaml:"certificate"`
-	Chain       *SpecificationFile `json:"chain,omitempty" yaml:"chain"`
-	CA          *SpecificationFile `json:"ca,omitempty" yaml:"ca"`
-	Combined    *SpecificationFile `json:"combined,omitempty" yaml:"combined"`
-}
-
 // A SpecificationFile is a file that the node writes.
 type SpecificationFile struct {
 	Path  string `json:"path" yaml:"path"`             // absolute
@@ -63,14 +59,11 @@ type SpecificationFile struct {
 	Group string `json:"group,omitempty" yaml:"group"` // "": the agent's
 	Mode  string `json:"mode,omitempty" yaml:"mode"`   // octal, such as "0640"; "": 0600 with a key, else 0644
 
-	// Order is for the combined file: some of certificate, chain, key and ca. Empty: [DefaultOrder].
+	// Order is for the combined file: some of certificate, chain, key and ca. Empty: the first three.
 	Order []string `json:"order,omitempty" yaml:"order"`
 }
 
-// DefaultOrder is the order of a combined file.
-var DefaultOrder = []string{"certificate", "chain", "key"}
-
-var combinedParts = append(slices.Clip(DefaultOrder), "ca")
+var parts = []string{"certificate", "chain", "key", "ca"}
 
 const wantCertificateName = "want 1 to 64 of a-z, A-Z, 0-9, _, . and -, not beginning with a dot or a dash"
 
@@ -93,7 +86,7 @@ func (s *Specification) Check() error {
 	}
 	oneOf("key type", s.Key.Type, SpecificationKeys...)
 	oneOf("removed", s.Removed, "keep", "revoke")
-	errs = append(errs, checkUsages(s.Usages), s.checkNames(), s.Files.check())
+	errs = append(errs, checkUsages(s.Usages), s.checkNames(), s.checkFiles())
 	if _, err := RenewAt(s.Renew, time.Time{}, time.Time{}); err != nil {
 		bad("renew %w", err)
 	}
@@ -132,30 +125,23 @@ func ValidServiceURI(text string) bool {
 		u.String() == text
 }
 
+var template = regexp.MustCompile(`{{\s*\.(identity|facts\.[^{}]*?)\s*}}`)
+
 // ExpandName returns a DNS name with each `{{.identity}}` and `{{.facts.a.b}}` replaced by what value returns for
 // `identity` and `facts.a.b`.
-func ExpandName(template string, value func(path string) (string, error)) (Identity, error) {
-	name, rest := "", template
-	for {
-		before, after, found := strings.Cut(rest, "{{")
-		name += before
-		if !found {
-			break
-		}
-		inside, behind, closed := strings.Cut(after, "}}")
-		where, dot := strings.CutPrefix(strings.TrimSpace(inside), ".")
-		if !closed || !dot || where != "identity" && !strings.HasPrefix(where, "facts.") {
-			return "", fmt.Errorf("DNS name %.300q: want {{.identity}} or {{.facts.NAME}} between braces", template)
-		}
-		text, err := value(where)
-		if err != nil {
-			return "", fmt.Errorf("DNS name %.300q: %w", template, err)
-		}
-		name, rest = name+text, behind
+func ExpandName(name string, value func(path string) (string, error)) (Identity, error) {
+	var failed error
+	expanded := template.ReplaceAllStringFunc(name, func(match string) string {
+		text, err := value(template.FindStringSubmatch(match)[1])
+		failed = cmp.Or(failed, err)
+		return text
+	})
+	if strings.Contains(expanded, "{{") {
+		failed = cmp.Or(failed, errors.New("want {{.identity}} or {{.facts.NAME}} between braces"))
 	}
-	id, err := ParseName(name)
-	if err != nil {
-		return "", fmt.Errorf("DNS name %.300q: %w", template, err)
+	id, err := ParseName(expanded)
+	if err = cmp.Or(failed, err); err != nil {
+		return "", fmt.Errorf("DNS name %.300q: %w", name, err)
 	}
 	return id, nil
 }
@@ -163,88 +149,82 @@ func ExpandName(template string, value func(path string) (string, error)) (Ident
 // RenewAt returns when a certificate is to be renewed: after a fraction of its life such as "66%", or a span such as
 // "10d" before its end, but not in the first half of its life. "" is two thirds.
 func RenewAt(renew string, notBefore, notAfter time.Time) (time.Time, error) {
-	if renew == "" {
-		return notBefore.Add(notAfter.Sub(notBefore) / 3 * 2), nil
-	}
+	life := notAfter.Sub(notBefore)
+	after := life / 3 * 2
 	if percent, is := strings.CutSuffix(renew, "%"); is {
 		n, err := strconv.Atoi(percent)
 		if err != nil || n < 1 || n > 99 {
 			return time.Time{}, fmt.Errorf("%.80q, want 1%% to 99%%", renew)
 		}
-		return notBefore.Add(notAfter.Sub(notBefore) / 100 * time.Duration(n)), nil
-	}
-	before, err := span.Parse(renew)
-	return notAfter.Add(-min(before, notAfter.Sub(notBefore)/2)), err
-}
-
-// All returns the files by their names in a specification.
-func (f *SpecificationFiles) All() map[string]*SpecificationFile {
-	all := map[string]*SpecificationFile{"key": f.Key, "certificate": f.Certificate, "chain": f.Chain, "ca": f.CA,
-		"combined": f.Combined}
-	for name, file := range all {
-		if file == nil {
-			delete(all, name)
+		after = life / 100 * time.Duration(n)
+	} else if renew != "" {
+		before, err := span.Parse(renew)
+		if err != nil {
+			return time.Time{}, err
 		}
+		after = life - before
 	}
-	return all
+	return notBefore.Add(max(after, life/2)), nil
 }
 
-// Holds reports whether a file has the part: key, certificate, chain or ca.
-func (f *SpecificationFiles) Holds(file, part string) bool {
-	if file != "combined" || f.Combined == nil {
-		return file == part
+// Parts returns what a file has, in its order: some of certificate, chain, key and ca.
+func (s *Specification) Parts(file string) []string {
+	switch order := s.Files[file].Order; {
+	case file != "combined":
+		return []string{file}
+	case len(order) > 0:
+		return order
 	}
-	order := f.Combined.Order
-	if len(order) == 0 {
-		order = DefaultOrder
-	}
-	return slices.Contains(order, part)
+	return parts[:3]
 }
 
-func (f *SpecificationFiles) check() error {
+func (s *Specification) checkFiles() error {
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	all, paths := f.All(), make(map[string]string)
-	for _, part := range []string{"key", "certificate"} {
-		if all[part] == nil && (f.Combined == nil || !f.Holds("combined", part)) {
-			bad("files: no file for the %s", part)
-		}
-	}
-	for _, name := range [...]string{"key", "certificate", "chain", "ca", "combined"} {
-		file := all[name]
-		if file == nil {
-			continue
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("files: "+format, args...)) }
+	paths, written := make(map[string]string), make(map[string]bool)
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		file, has := s.Files[name], s.Parts(name)
+		if name != "combined" && !slices.Contains(parts, name) {
+			bad("%.80q, want combined or one of %q", name, parts)
 		}
 		if !path.IsAbs(file.Path) || path.Clean(file.Path) != file.Path || file.Path == "/" ||
 			len(file.Path) > 512 || CheckLine(file.Path) != nil {
-			bad("files: %s: path %.200q, want an absolute one without . and .., of at most 512 bytes", name, file.Path)
+			bad("%s: path %.200q, want an absolute one without . and .., of at most 512 bytes", name, file.Path)
 		}
 		if other, taken := paths[file.Path]; taken {
-			bad("files: %s and %s have one path", other, name)
+			bad("%s and %s have one path", other, name)
 		}
 		paths[file.Path] = name
 		for what, account := range map[string]string{"owner": file.Owner, "group": file.Group} {
 			if account != "" && (!ValidCertificateName(account) || len(account) > 32) {
-				bad("files: %s: %s %.80q is no name of an account", name, what, account)
+				bad("%s: %s %.80q is no name of an account", name, what, account)
 			}
 		}
 		if mode, err := file.Perm(0o600); err != nil {
-			bad("files: %s: %w", name, err)
-		} else if others := mode & 0o7; others&2 != 0 || others != 0 && f.Holds(name, "key") {
-			bad("files: %s: mode %s lets other users write it, or read a key", name, file.Mode)
+			bad("%s: %w", name, err)
+		} else if mode&2 != 0 || mode&7 != 0 && slices.Contains(has, "key") {
+			bad("%s: mode %s lets other users write it, or read a key", name, file.Mode)
 		}
-		for i, part := range file.Order {
-			if name != "combined" || !slices.Contains(combinedParts, part) || slices.Contains(file.Order[:i], part) {
-				bad("files: %s: order %.80q, want each of %q at most once, in the combined file", name, part,
-					combinedParts)
+		if len(file.Order) > 0 && name != "combined" {
+			bad("%s: order %.80q, which only the combined file has", name, file.Order)
+		}
+		for i, part := range has {
+			written[part] = true
+			if name == "combined" && (!slices.Contains(parts, part) || slices.Contains(has[:i], part)) {
+				bad("%s: order %.80q, want each of %q at most once", name, part, parts)
 			}
+		}
+	}
+	for _, part := range []string{"key", "certificate"} {
+		if !written[part] {
+			bad("no file for the %s", part)
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Perm returns the file's mode, or preset if it has none.
-func (f *SpecificationFile) Perm(preset uint32) (uint32, error) {
+func (f SpecificationFile) Perm(preset uint32) (uint32, error) {
 	if f.Mode == "" {
 		return preset, nil
 	}

@@ -12,16 +12,25 @@ import (
 	"muster/internal/wire"
 )
 
-func file(path string) *wire.SpecificationFile { return &wire.SpecificationFile{Path: path} }
+type files = map[string]wire.SpecificationFile
+
+// edited changes one file of a specification.
+func edited(name string, edit func(*wire.SpecificationFile)) func(*wire.Specification) {
+	return func(s *wire.Specification) {
+		f := s.Files[name]
+		edit(&f)
+		s.Files[name] = f
+	}
+}
 
 // specification returns one that a node can follow.
 func specification() *wire.Specification {
 	return &wire.Specification{
 		Network: "internal", DNSNames: []string{"{{.identity}}", "{{ .facts.networks.internal.fqdn }}", "www.example.net"},
 		IPAddresses: []string{"192.0.2.1"}, URIs: []string{"https://www.example.net/"}, Usages: []string{"server", "client"},
-		Files: wire.SpecificationFiles{
-			Key: file("/etc/muster/tls/www.key"), Certificate: file("/etc/muster/tls/www.pem"),
-			Combined: &wire.SpecificationFile{Path: "/etc/haproxy/www.pem", Owner: "root", Group: "haproxy", Mode: "0640",
+		Files: files{
+			"key": {Path: "/etc/muster/tls/www.key"}, "certificate": {Path: "/etc/muster/tls/www.pem"},
+			"combined": {Path: "/etc/haproxy/www.pem", Owner: "root", Group: "haproxy", Mode: "0640",
 				Order: []string{"certificate", "chain", "ca", "key"}},
 		},
 		Renew: "10d", Action: "reload-haproxy", Removed: "revoke",
@@ -36,7 +45,7 @@ func TestSpecificationsAreChecked(t *testing.T) {
 	}{
 		"all members":  {func(*wire.Specification) {}, ""},
 		"few members":  {func(s *wire.Specification) { *s = wire.Specification{URIs: s.URIs, Files: s.Files} }, ""},
-		"one file":     {func(s *wire.Specification) { s.Files = wire.SpecificationFiles{Combined: file("/a/b.pem")} }, ""},
+		"one file":     {func(s *wire.Specification) { s.Files = files{"combined": {Path: "/a/b.pem"}} }, ""},
 		"kept RSA key": {func(s *wire.Specification) { s.Key = wire.SpecificationKey{Type: "RSA-4096", Keep: true} }, ""},
 		"a fraction":   {func(s *wire.Specification) { s.Renew = "66%" }, ""},
 		"sixteen names": {func(s *wire.Specification) {
@@ -50,13 +59,11 @@ func TestSpecificationsAreChecked(t *testing.T) {
 		"address as DNS name": {func(s *wire.Specification) {
 			s.DNSNames = []string{"192.0.2.1"}
 		}, "the last label is a number"},
-		"another template": {func(s *wire.Specification) { s.DNSNames = []string{"{{.token}}"} }, "{{.identity}}"},
-		"a function":       {func(s *wire.Specification) { s.DNSNames = []string{`{{print "x"}}`} }, "{{.identity}}"},
-		"open braces":      {func(s *wire.Specification) { s.DNSNames = []string{"{{.identity"} }, "{{.identity}}"},
-		"all facts":        {func(s *wire.Specification) { s.DNSNames = []string{"{{.facts}}"} }, "{{.identity}}"},
-		"template in a path": {func(s *wire.Specification) {
-			s.Files.Key.Path = "/etc/{{.facts.x}}/../shadow"
-		}, "key: path"},
+		"another template":   {func(s *wire.Specification) { s.DNSNames = []string{"{{.token}}"} }, "{{.identity}}"},
+		"a function":         {func(s *wire.Specification) { s.DNSNames = []string{`{{print "x"}}`} }, "{{.identity}}"},
+		"open braces":        {func(s *wire.Specification) { s.DNSNames = []string{"{{.identity"} }, "{{.identity}}"},
+		"all facts":          {func(s *wire.Specification) { s.DNSNames = []string{"{{.facts}}"} }, "{{.identity}}"},
+		"template in a path": {edited("key", func(f *wire.SpecificationFile) { f.Path = "/etc/{{.facts.x}}/../shadow" }), "key: path"},
 		"template in an address": {func(s *wire.Specification) {
 			s.IPAddresses = []string{"{{.facts.ip}}"}
 		}, "want an IP address"},
@@ -72,30 +79,31 @@ func TestSpecificationsAreChecked(t *testing.T) {
 		"action with a path":   {func(s *wire.Specification) { s.Action = "../../bin/sh" }, "action"},
 		"action like a flag":   {func(s *wire.Specification) { s.Action = "-c" }, "action"},
 		"action of two lines":  {func(s *wire.Specification) { s.Action = "reload\nreboot" }, "action"},
-		"no key":               {func(s *wire.Specification) { s.Files.Key, s.Files.Combined = nil, nil }, "no file for the key"},
-		"no certificate":       {func(s *wire.Specification) { s.Files.Certificate, s.Files.Combined = nil, nil }, "no file for the certificate"},
-		"key in no file":       {func(s *wire.Specification) { s.Files.Key, s.Files.Combined.Order = nil, []string{"ca"} }, "no file for the key"},
-		"relative path":        {func(s *wire.Specification) { s.Files.Key.Path = "a.key" }, "key: path"},
-		"path that goes up":    {func(s *wire.Specification) { s.Files.Key.Path = "/etc/muster/tls/../../shadow" }, "key: path"},
-		"path of a directory":  {func(s *wire.Specification) { s.Files.Key.Path = "/etc/" }, "key: path"},
-		"path of the root":     {func(s *wire.Specification) { s.Files.Key.Path = "/" }, "key: path"},
-		"path with a NUL":      {func(s *wire.Specification) { s.Files.Key.Path = "/etc/a\x00b" }, "key: path"},
-		"long path":            {func(s *wire.Specification) { s.Files.Key.Path = "/" + strings.Repeat("a", 512) }, "key: path"},
-		"one path twice":       {func(s *wire.Specification) { s.Files.Key.Path = s.Files.Certificate.Path }, "have one path"},
-		"odd owner":            {func(s *wire.Specification) { s.Files.Key.Owner = "root:root" }, "owner"},
-		"odd group":            {func(s *wire.Specification) { s.Files.Key.Group = "-R" }, "group"},
-		"mode without octals":  {func(s *wire.Specification) { s.Files.Key.Mode = "rw-------" }, "mode"},
-		"set-id":               {func(s *wire.Specification) { s.Files.Key.Mode = "4600" }, "mode"},
-		"certificate for all":  {func(s *wire.Specification) { s.Files.Certificate.Mode = "0644" }, ""},
-		"writable certificate": {func(s *wire.Specification) { s.Files.Certificate.Mode = "0666" }, "write it"},
-		"key for all":          {func(s *wire.Specification) { s.Files.Key.Mode = "0644" }, "read a key"},
-		"combined for all":     {func(s *wire.Specification) { s.Files.Combined.Mode = "0644" }, "read a key"},
-		"combined without key": {func(s *wire.Specification) {
-			s.Files.Combined.Mode, s.Files.Combined.Order = "0644", []string{"certificate", "chain"}
-		}, ""},
-		"order twice":         {func(s *wire.Specification) { s.Files.Combined.Order = []string{"key", "key", "certificate"} }, "order"},
-		"odd order":           {func(s *wire.Specification) { s.Files.Combined.Order = []string{"key", "dhparam"} }, "dhparam"},
-		"order of other file": {func(s *wire.Specification) { s.Files.Key.Order = []string{"key"} }, "order"},
+		"no key":               {func(s *wire.Specification) { s.Files = files{"certificate": s.Files["certificate"]} }, "no file for the key"},
+		"no certificate":       {func(s *wire.Specification) { s.Files = files{"key": s.Files["key"]} }, "no file for the certificate"},
+		"key in no file":       {func(s *wire.Specification) { s.Files = files{"combined": {Path: "/a", Order: []string{"certificate"}}} }, "no file for the key"},
+		"relative path":        {edited("key", func(f *wire.SpecificationFile) { f.Path = "a.key" }), "key: path"},
+		"path that goes up":    {edited("key", func(f *wire.SpecificationFile) { f.Path = "/etc/muster/tls/../../shadow" }), "key: path"},
+		"path of a directory":  {edited("key", func(f *wire.SpecificationFile) { f.Path = "/etc/" }), "key: path"},
+		"path of the root":     {edited("key", func(f *wire.SpecificationFile) { f.Path = "/" }), "key: path"},
+		"path with a NUL":      {edited("key", func(f *wire.SpecificationFile) { f.Path = "/etc/a\x00b" }), "key: path"},
+		"long path":            {edited("key", func(f *wire.SpecificationFile) { f.Path = "/" + strings.Repeat("a", 512) }), "key: path"},
+		"one path twice":       {edited("key", func(f *wire.SpecificationFile) { f.Path = "/etc/muster/tls/www.pem" }), "have one path"},
+		"odd owner":            {edited("key", func(f *wire.SpecificationFile) { f.Owner = "root:root" }), "owner"},
+		"odd group":            {edited("key", func(f *wire.SpecificationFile) { f.Group = "-R" }), "group"},
+		"mode without octals":  {edited("key", func(f *wire.SpecificationFile) { f.Mode = "rw-------" }), "mode"},
+		"set-id":               {edited("key", func(f *wire.SpecificationFile) { f.Mode = "4600" }), "mode"},
+		"certificate for all":  {edited("certificate", func(f *wire.SpecificationFile) { f.Mode = "0644" }), ""},
+		"writable certificate": {edited("certificate", func(f *wire.SpecificationFile) { f.Mode = "0666" }), "write it"},
+		"key for all":          {edited("key", func(f *wire.SpecificationFile) { f.Mode = "0644" }), "read a key"},
+		"combined for all":     {edited("combined", func(f *wire.SpecificationFile) { f.Mode = "0644" }), "read a key"},
+		"combined without key": {edited("combined", func(f *wire.SpecificationFile) { f.Mode, f.Order = "0644", []string{"certificate", "chain"} }), ""},
+		"order twice":          {edited("combined", func(f *wire.SpecificationFile) { f.Order = []string{"key", "key", "certificate"} }), "order"},
+		"odd order":            {edited("combined", func(f *wire.SpecificationFile) { f.Order = []string{"key", "dhparam"} }), "dhparam"},
+		"odd file": {func(s *wire.Specification) {
+			s.Files["dhparam"] = wire.SpecificationFile{Path: "/a"}
+		}, `"dhparam", want combined or one of`},
+		"order of other file": {edited("key", func(f *wire.SpecificationFile) { f.Order = []string{"key"} }), "order"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +123,7 @@ func TestSpecificationsListEveryMistake(t *testing.T) {
 	t.Parallel()
 	s := &wire.Specification{Profile: "/", Key: wire.SpecificationKey{Type: "DSA"}, DNSNames: []string{"a..b"},
 		IPAddresses: []string{"::1"}, URIs: []string{"x"}, Usages: []string{"ca"}, Renew: "0%", Action: "/", Removed: "x",
-		Files: wire.SpecificationFiles{CA: &wire.SpecificationFile{Path: "x", Owner: "/", Mode: "7", Order: []string{"ca"}}}}
+		Files: files{"ca": {Path: "x", Owner: "/", Mode: "7", Order: []string{"ca"}}}}
 	err := s.Check()
 	for _, want := range []string{"profile", "DSA", "a..b", "::1", `URI "x"`, `usage "ca"`, "0%", "action", "removed",
 		"no file for the key", "no file for the certificate", "ca: path", "owner", "mode 7", "order"} {

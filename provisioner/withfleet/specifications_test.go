@@ -39,7 +39,7 @@ certificates[name] := {
 	}
 	f.Apply(n, first)
 	second := ask(`{"wanted": ["haproxy"], "action": "reload"}`)
-	if s := second.Certificates["haproxy"]; s.Action != "reload" || s.Files.Combined.Path != "/etc/muster/tls/haproxy.pem" ||
+	if s := second.Certificates["haproxy"]; s.Action != "reload" || s.Files["combined"].Path != "/etc/muster/tls/haproxy.pem" ||
 		second.Serial != first.Serial || second.Digest == first.Digest {
 		t.Errorf("pushed: %+v", second)
 	}
@@ -64,7 +64,7 @@ func TestOtherSystemsGetNoSpecifications(t *testing.T) {
 		Choria: func(wire.Identity) *provisioner.Edge { return &provisioner.Edge{} }}
 	d := &policies.Decision{Allow: true, Configuration: map[string]string{"a": "b"},
 		Certificates: map[string]wire.Specification{"www": {URIs: []string{"https://a/"},
-			Files: wire.SpecificationFiles{Combined: &wire.SpecificationFile{Path: "/etc/muster/tls/www.pem"}}}}}
+			Files: map[string]wire.SpecificationFile{"combined": {Path: "/etc/muster/tls/www.pem"}}}}}
 	for protocol, want := range map[string]int{"muster": 1, "choria": 0, "puppet": 0} {
 		in := &policies.Input{Identity: "web1.example.net", Source: policies.Source{Protocol: protocol}}
 		if files, err := p.Follow(t.Context(), in, d); err != nil || len(files.Certificates) != want {

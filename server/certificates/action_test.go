@@ -77,22 +77,26 @@ func TestActionThatHangs(t *testing.T) {
 	}, func() string { return "its child goes on" })
 }
 
-// Actions of other certificates, slow or not, keep no certificate waiting.
-func TestSlowActionsBlockNoCertificates(t *testing.T) {
+// Actions that hang keep other certificates and orders waiting for their time limit, and no longer.
+func TestActionsThatHangBlockNoCertificates(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.action("slow", "until test -e DIR/ready; do sleep 0.01; done")
-	for i := range 8 {
-		n.specify(fmt.Sprint("slow", i), simple(fmt.Sprintf("DIR/srv/slow%d.pem", i), "")+"action: slow\n")
+	n.action("hang", "echo >>DIR/hangs; sleep 1000")
+	n.write("etc/actions.d/hang.yaml", "program: DIR/hang.sh\ntimeout: 1s\n")
+	for i := range 2 {
+		n.specify(fmt.Sprint("hang", i), simple(fmt.Sprintf("DIR/srv/hang%d.pem", i), "")+"action: hang\n")
 	}
-	n.start()
-	for i := range 8 {
-		n.await(fmt.Sprint("slow", i), "saved", in(certificates.Saved))
-	}
+	m := n.start()
+	await(t, func() bool { return n.exists("hangs") }, func() string { return "no action runs" })
 	n.specify("web", web)
-	n.await("web", "current", in(certificates.Current))
-	n.write("ready", "")
-	for i := range 8 {
-		n.await(fmt.Sprint("slow", i), "current", in(certificates.Current))
+	first := n.await("web", "current", in(certificates.Current)).Serial
+	if err := n.order(m, certificates.Order{Verb: certificates.Renew, Name: "web"}); err != nil {
+		t.Fatal(err)
+	}
+	n.await("web", "renewed", func(s certificates.Status) bool { return s.State == certificates.Current && s.Serial != first })
+	for i := range 2 {
+		if s := n.status(fmt.Sprint("hang", i)); s.NotAfter.IsZero() {
+			t.Errorf("status = %+v", s)
+		}
 	}
 }

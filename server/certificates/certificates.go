@@ -6,49 +6,60 @@
 package certificates
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/files"
+	"muster/server/trust"
 )
 
-// Config configures [New]; [Statuses] needs the paths alone.
+// Config configures [New].
 type Config struct {
-	Specifications string // directory of NAME.yaml: /etc/muster/certificates.d
-	Actions        string // directory of NAME.yaml: /etc/muster/actions.d
-	Settings       string // /etc/muster/certificates.yaml, may be missing
-	State          string // directory of state files, made with mode 0700: SSLDIR/certificates
+	// Dir is /etc/muster: it has certificates.d, actions.d, certificates.yaml and tls. Specifications may write below
+	// its directory tls only.
+	Dir string
 
-	// Protected are further paths of muster's own that no specification may write: SSLDIR, server.conf, tokens. The
-	// directory of Settings is one of them, apart from its directory tls.
+	State  string // directory of state files, made with mode 0700: SSLDIR/certificates
+	Pushed string // JSON file: specifications of the decision in force, by name; missing: those of before stay
+
+	// Protected are further paths of muster's own that no specification may write: SSLDIR, tokens.
 	Protected []string
 
 	// BackoffMin and BackoffMax bound the doubling wait between attempts.
 	BackoffMin, BackoffMax time.Duration
 
-	// WatchInterval is how often specifications are looked at. Default: 2s. The files of certificates are each minute.
+	// WatchInterval is how often specifications, orders and the connection are looked at. The files of certificates
+	// are each minute.
 	WatchInterval time.Duration
 
-	Facts  func() json.RawMessage // for names with templates
-	Now    func() time.Time       // the agent's trusted clock
+	Clock  trust.Clock
 	Random func() float64
 	Log    *slog.Logger
 	Step   func(name string) // for tests: called after each change on disk
 }
 
-// An Asker sends one request over the node's own connection. The answer was verified against the node's roots; a
-// refusal is a [link.Refusal]. After another error the request may have been processed, and can be repeated.
-type Asker func(context.Context, *wire.CertificateRequest) (*wire.ServiceCertificate, error)
+// in returns the path of a name in Dir.
+func (cfg *Config) in(name string) string { return filepath.Join(cfg.Dir, name) }
+
+// A Node is a node while it is connected to its fleet.
+type Node struct {
+	Identity string                 // the name that the node has there
+	Facts    func() json.RawMessage // for names with templates
+
+	// Ask sends one request over the node's own connection. The answer was verified against the node's roots; a refusal
+	// is a [link.Refusal]. After another error the request may have been processed, and can be repeated.
+	Ask func(context.Context, *wire.CertificateRequest) (*wire.ServiceCertificate, error)
+}
 
 // A Verb is what an [Order] wants.
 type Verb string
@@ -69,11 +80,9 @@ type Order struct {
 	Revoke bool   `json:"revoke,omitempty"` // remove: also remove the files and revoke, whatever the specification says
 
 	// Of submit alone.
-	CSR     []byte `json:"csr,omitempty"` // PKCS #10, DER
-	Profile string `json:"profile,omitempty"`
-	Network string `json:"network,omitempty"`
-
-	Usages []string `json:"usages,omitempty"`
+	CSR     []byte   `json:"csr,omitempty"` // PKCS #10, DER
+	Profile string   `json:"profile,omitempty"`
+	Usages  []string `json:"usages,omitempty"`
 }
 
 // States of a service certificate, in the order of its life.
@@ -122,198 +131,89 @@ type ActionResult struct {
 	At     time.Time `json:"at"`
 }
 
-// atOnce bounds the certificates that are worked on, and apart from those the actions that run.
-const atOnce = 4
+// longestWait is more than a backoff or a refusal asks for.
+const longestWait = 4 * time.Hour
 
-// longestWait is more than a refusal can ask for.
-const longestWait = 2 * time.Hour
-
-// A Manager keeps all service certificates of a node. Its methods are safe for concurrent use.
+// A Manager keeps all service certificates of a node, and works on one at a time. Its methods are safe for concurrent
+// use.
 type Manager struct {
-	cfg           Config
-	wake          chan struct{}
-	slots, acting chan struct{}
+	cfg  Config
+	node atomic.Pointer[Node] // nil: not connected
 
-	mu       sync.Mutex // guards the fields below
-	identity string
-	ask      Asker
-	pushed   map[string]wire.Specification // nil: not known yet
-	units    map[string]*unit
-	problem  string // last logged about all specifications
-	metrics  string // last written
-}
-
-// A unit is the work for one name. The holder of busy owns state; Manager.mu guards the rest.
-type unit struct {
-	busy   chan struct{}
-	state  *state
-	want   *want
-	due    bool
-	next   time.Time
-	status Status
-}
-
-func newUnit(st *state) *unit {
-	return &unit{
-		busy:   make(chan struct{}, 1),
-		state:  st,
-		want:   &want{source: st.Source, spec: st.Specification},
-		next:   st.Next,
-		status: st.Status,
-	}
+	// turn is full while a goroutine works on certificates. That goroutine owns the fields below.
+	turn    chan struct{}
+	states  map[string]*state
+	seen    *Node  // the node of the last round
+	problem string // last logged about all specifications
+	metrics string // last written
 }
 
 // New returns the manager of cfg. It touches no disk.
-func New(cfg Config) *Manager {
-	return &Manager{
-		cfg:    cfg,
-		wake:   make(chan struct{}, 1),
-		slots:  make(chan struct{}, atOnce),
-		acting: make(chan struct{}, atOnce),
-		units:  make(map[string]*unit),
-	}
-}
+func New(cfg Config) *Manager { return &Manager{cfg: cfg, turn: make(chan struct{}, 1)} }
 
-// Run works until ctx is done, and returns nil then. It first finishes what a killed process left.
-func (m *Manager) Run(ctx context.Context) error {
-	states, err := readStates(m.cfg.State)
-	if err != nil {
-		m.cfg.Log.ErrorContext(ctx, "states of service certificates could not be read", "err", err)
-	}
-	m.mu.Lock()
-	for name, st := range states {
-		m.units[name] = newUnit(st)
-	}
-	m.mu.Unlock()
-	var workers sync.WaitGroup
-	defer workers.Wait()
+// Connect gives the manager the connection to the fleet; nil takes it away.
+func (m *Manager) Connect(n *Node) { m.node.Store(n) }
+
+func (m *Manager) now() time.Time { return m.cfg.Clock(time.Time{}) }
+
+// Run works until ctx is done. It first finishes what a killed process left.
+func (m *Manager) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		m.reload(ctx, &workers)
+		m.round(ctx)
 		select {
 		case <-ctx.Done():
-		case <-m.wake:
-		case <-time.After(cmp.Or(m.cfg.WatchInterval, 2*time.Second)):
+		case <-time.After(m.cfg.WatchInterval):
 		}
 	}
-	return nil
 }
 
-func (m *Manager) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default: // already woken
-	}
-}
-
-// Connected gives the manager the connection to the fleet, and the name that the node has there.
-func (m *Manager) Connected(identity string, ask Asker) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.identity, m.ask = identity, ask
-	for _, u := range m.units {
-		u.due = true
-	}
-	m.poke()
-}
-
-// Disconnected takes the connection away.
-func (m *Manager) Disconnected() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ask = nil
-}
-
-func (m *Manager) connection() (identity string, ask Asker) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.identity, m.ask
-}
-
-// Push sets the pushed specifications; nil keeps those of before. Until its first call those on disk count.
-func (m *Manager) Push(pushed map[string]wire.Specification) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if pushed != nil {
-		m.pushed = maps.Clone(pushed)
-		m.poke()
-	}
-}
-
-// reload reads all specifications, starts the work that is due, and writes the metrics.
-func (m *Manager) reload(ctx context.Context, workers *sync.WaitGroup) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pushed := m.pushed
-	if pushed == nil {
-		pushed = make(map[string]wire.Specification)
-		for name, u := range m.units {
-			if u.want.source == "pushed" {
-				pushed[name] = u.want.spec
-			}
+// round reads all specifications, does the work that is due, and writes the metrics. Orders get their turn in between.
+func (m *Manager) round(ctx context.Context) {
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	var err error
+	if m.states == nil {
+		if m.states, err = readStates(m.cfg.State); err != nil {
+			m.cfg.Log.ErrorContext(ctx, "states of service certificates could not be read", "err", err)
 		}
 	}
-	all, known, err := m.cfg.wants(pushed)
+	wants, err := m.cfg.wants(m.states)
 	if problem := fmt.Sprint(err); problem != m.problem {
 		m.problem = problem
 		if err != nil {
 			m.cfg.Log.ErrorContext(ctx, "specifications of service certificates are not all usable", "err", err)
 		}
 	}
-	for name, u := range m.units {
-		if all[name] == nil && (known || u.want.source == "pushed") {
-			all[name] = &want{source: u.want.source, gone: true}
+	node := m.node.Load()
+	connected := node != nil && node != m.seen
+	m.seen = node
+	for name, w := range wants {
+		st := m.states[name]
+		if st == nil {
+			st = &state{Status: Status{Name: name}}
+			m.states[name] = st
 		}
-	}
-	now := m.cfg.Now()
-	for name, w := range all {
-		u := m.units[name]
-		if u == nil {
-			u = newUnit(&state{Status: Status{Name: name}})
-			m.units[name] = u
+		if now := m.now(); connected || !reflect.DeepEqual(st.want, w) || !st.next.After(now) ||
+			st.next.After(now.Add(longestWait)) { // the clock went back
+			st.want = w
+			m.work(ctx, st)
 		}
-		if !reflect.DeepEqual(u.want, w) {
-			u.want, u.due = w, true
-		}
-		clockWentBack := u.next.After(now.Add(2*m.cfg.BackoffMax + longestWait))
-		if u.due || clockWentBack || !u.next.After(now) {
-			select {
-			case u.busy <- struct{}{}:
-				u.due = false
-				workers.Go(func() { m.work(ctx, name, u) })
-			default: // its end wakes us
-			}
-		}
+		<-m.turn
+		m.turn <- struct{}{}
 	}
 	m.writeMetrics(ctx)
 }
 
-// work takes the steps of one unit, and releases it.
-func (m *Manager) work(ctx context.Context, name string, u *unit) {
-	m.slots <- struct{}{}
-	defer func() {
-		<-m.slots
-		<-u.busy
-		m.poke()
-	}()
-	m.mu.Lock()
-	w := u.want
-	m.mu.Unlock()
-	began := m.cfg.Now()
-	err := m.steps(ctx, u.state, w)
-	if ctx.Err() != nil {
-		return // the next process goes on
+// work takes the steps that are due for one certificate.
+func (m *Manager) work(ctx context.Context, st *state) {
+	err := m.steps(ctx, st)
+	switch {
+	case ctx.Err() != nil: // the next process goes on
+	case st.want.gone && err == nil:
+		delete(m.states, st.Name)
+	default:
+		m.settle(ctx, st, err)
 	}
-	gone := w.gone && err == nil
-	var next time.Time
-	if !gone {
-		next = m.settle(ctx, u.state, err, began)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if gone {
-		delete(m.units, name)
-	}
-	u.next, u.status = next, u.state.Status
 }
 
 // Do carries out an order. The answer is nil but for [Submit]; renewals are only begun. An error may have advice, as of
@@ -321,67 +221,62 @@ func (m *Manager) work(ctx context.Context, name string, u *unit) {
 func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, error) {
 	if o.Verb == Submit {
 		return m.send(ctx, &state{Status: Status{Name: o.Name, Source: "certmonger"}}, wire.CertificateRequest{
-			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Network: o.Network, Usages: o.Usages})
-	}
-	m.mu.Lock()
-	u := m.units[o.Name]
-	m.mu.Unlock()
-	if u == nil {
-		return nil, advice.Errorf("`muster-server certificate list` shows all", "no service certificate %.80q", o.Name)
+			Verb: wire.CertificateIssue, CSR: o.CSR, Profile: o.Profile, Usages: o.Usages})
 	}
 	select {
-	case u.busy <- struct{}{}:
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s is being worked on: %w", o.Name, ctx.Err())
+		return nil, fmt.Errorf("the agent works on another certificate: %w", ctx.Err())
 	}
-	m.mu.Lock()
-	w := u.want
-	m.mu.Unlock()
-	st := *u.state
+	former := m.states[o.Name]
+	if former == nil {
+		return nil, advice.Errorf("`muster-server certificate list` shows all", "no service certificate %.80q", o.Name)
+	}
+	st := *former
 	var err error
 	switch o.Verb {
 	case Renew, Rekey:
-		if err = w.problem; err == nil {
-			st.Order, st.Replace, st.Tries = o.Verb, true, 0
+		if err = st.want.problem; err == nil {
+			st.Order, st.Tries = o.Verb, 0
 			if o.Verb == Rekey {
 				st.Staged = nil
 			}
 			err = m.put(&st)
 		}
 	case Adopt:
-		err = m.adopt(&st, w)
+		err = m.adopt(&st)
 	case Remove:
-		err = m.end(&st, w, o.Revoke)
+		err = m.end(&st, o.Revoke)
 	default:
 		err = fmt.Errorf("order %.80q, want one of renew, rekey, adopt, remove and submit", o.Verb)
 	}
 	if err == nil {
-		*u.state = st
+		st.next = time.Time{}
+		m.states[o.Name] = &st
 	}
-	<-u.busy
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	u.due = u.due || err == nil
-	m.poke()
 	return nil, err
 }
 
 // writeMetrics writes the file for node_exporter, if the settings name one.
 func (m *Manager) writeMetrics(ctx context.Context) {
+	bounds, err := m.cfg.settings()
+	if err != nil || bounds.Metrics == "" {
+		return
+	}
 	text := ""
-	gauge := func(name, help string, value func(Status) int64) {
+	gauge := func(name, help string, value func(*state) int64) {
 		text += fmt.Sprintf("# HELP %[1]s %[2]s.\n# TYPE %[1]s gauge\n", name, help)
-		for _, n := range slices.Sorted(maps.Keys(m.units)) {
-			text += fmt.Sprintf("%s{name=%q} %d\n", name, n, max(0, value(m.units[n].status)))
+		for _, n := range slices.Sorted(maps.Keys(m.states)) {
+			text += fmt.Sprintf("%s{name=%q} %d\n", name, n, max(0, value(m.states[n])))
 		}
 	}
 	gauge("muster_certificate_not_after_seconds", "End of the certificate in force",
-		func(s Status) int64 { return s.NotAfter.Unix() })
-	gauge("muster_certificate_renew_at_seconds", "Next renewal", func(s Status) int64 { return s.RenewAt.Unix() })
+		func(st *state) int64 { return st.NotAfter.Unix() })
+	gauge("muster_certificate_renew_at_seconds", "Next renewal", func(st *state) int64 { return st.RenewAt.Unix() })
 	gauge("muster_certificate_stuck", "1 if a person has to act",
-		func(s Status) int64 { return map[bool]int64{true: 1}[s.Stuck] })
-	bounds, err := m.cfg.settings()
-	if err != nil || bounds.Metrics == "" || text == m.metrics {
+		func(st *state) int64 { return map[bool]int64{true: 1}[st.Stuck] })
+	if text == m.metrics {
 		return
 	}
 	if err := files.Replace(bounds.Metrics, []byte(text), 0o644); err != nil {

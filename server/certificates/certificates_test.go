@@ -22,6 +22,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/server/advice"
 	"muster/server/certificates"
 	"muster/server/link"
 	"muster/server/trust"
@@ -44,6 +45,7 @@ type node struct {
 	mu     sync.Mutex                           // guards the fields below
 	ahead  time.Duration                        // the node's clock and the provisioner's
 	answer func(*wire.CertificateRequest) error // nil: issue
+	spoil  func(*wire.ServiceCertificate)       // nil: not at all
 	given  map[string]*given                    // by key
 	asks   []*wire.CertificateRequest
 	facts  string
@@ -84,20 +86,19 @@ func newNode(tb testing.TB) *node {
 		}
 	}
 	n.cfg = certificates.Config{
-		Specifications: n.path("etc/certificates.d"),
-		Actions:        n.path("etc/actions.d"),
-		Settings:       n.path("etc/certificates.yaml"),
-		State:          n.path("etc/ssl/certificates"),
-		Protected:      []string{n.path("etc/ssl"), n.path("token.jwt")},
-		BackoffMin:     10 * time.Millisecond,
-		BackoffMax:     50 * time.Millisecond,
-		WatchInterval:  20 * time.Millisecond,
-		Facts: func() json.RawMessage {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			return json.RawMessage(n.facts)
+		Dir:           n.path("etc"),
+		State:         n.path("etc/ssl/certificates"),
+		Pushed:        n.path("pushed.json"),
+		Protected:     []string{n.path("etc/ssl"), n.path("token.jwt")},
+		BackoffMin:    10 * time.Millisecond,
+		BackoffMax:    50 * time.Millisecond,
+		WatchInterval: 20 * time.Millisecond,
+		Clock: func(start time.Time) time.Time {
+			if now := n.clock(); now.After(start) {
+				return now
+			}
+			return start
 		},
-		Now:    n.clock,
 		Random: rand.Float64,
 		Step:   func(string) {},
 		Log:    slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -192,27 +193,45 @@ func (n *node) specify(name, text string) {
 // start starts a manager, connected.
 func (n *node) start() *manager {
 	n.tb.Helper()
-	m := &manager{Manager: certificates.New(n.cfg), done: make(chan error, 1)}
+	m := &manager{Manager: certificates.New(n.cfg), done: make(chan struct{})}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(n.tb.Context())
-	m.Connected(identity, n.ask)
-	go func() { m.done <- m.Run(ctx) }()
+	n.connect(m, identity)
+	go func() {
+		defer close(m.done) // also if a test ends this goroutine
+		m.Run(ctx)
+	}()
 	n.tb.Cleanup(m.stop)
 	return m
+}
+
+func (n *node) connect(m *manager, name string) {
+	m.Connect(&certificates.Node{Identity: name, Ask: n.ask, Facts: func() json.RawMessage {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return json.RawMessage(n.facts)
+	}})
+}
+
+// push writes the specifications of the decision in force.
+func (n *node) push(pushed map[string]wire.Specification) {
+	n.tb.Helper()
+	b, err := json.Marshal(pushed)
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	n.write("pushed.json", string(b))
 }
 
 type manager struct {
 	*certificates.Manager
 	cancel context.CancelFunc
-	done   chan error
-	once   sync.Once
+	done   chan struct{}
 }
 
 func (m *manager) stop() {
-	m.once.Do(func() {
-		m.cancel()
-		<-m.done
-	})
+	m.cancel()
+	<-m.done
 }
 
 func (n *node) order(m *manager, o certificates.Order) error {
@@ -257,7 +276,7 @@ func (n *node) ask(_ context.Context, r *wire.CertificateRequest) (*wire.Service
 	names := fmt.Sprint(csr.DNSNames, csr.IPAddresses, csr.URIs)
 	g := n.given[key]
 	if g != nil && g.names == names && now.Before(g.at.Add(life*2/3)) {
-		return g.answer, nil
+		return n.spoiled(g.answer), nil
 	}
 	request := ca.Request{Role: wire.RoleService, Name: r.Identity + "/" + r.Name, PublicKey: csr.PublicKey, TTL: life,
 		DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, ServerAuth: true}
@@ -273,11 +292,20 @@ func (n *node) ask(_ context.Context, r *wire.CertificateRequest) (*wire.Service
 	}
 	n.given[key] = &given{names: names, at: now, count: count, answer: &wire.ServiceCertificate{Name: r.Name,
 		Serial: cert.Serial, Certificate: cert.Chain, CA: n.authority.RootsPEM()}}
-	return n.given[key].answer, nil
+	return n.spoiled(n.given[key].answer), nil
+}
+
+func (n *node) spoiled(c *wire.ServiceCertificate) *wire.ServiceCertificate {
+	spoiled := *c
+	if n.spoil != nil {
+		n.spoil(&spoiled)
+	}
+	return &spoiled
 }
 
 func refusal(code wire.Code, wait time.Duration) error {
-	return link.Refusal{Refusal: &wire.Refusal{Code: code, RetryAfter: wait.Milliseconds()}}
+	return advice.New(link.Refusal{Refusal: &wire.Refusal{Code: code, RetryAfter: wait.Milliseconds()}},
+		wire.MeaningOf(code).Remedy)
 }
 
 // requests returns what the provisioner was asked.
@@ -294,7 +322,7 @@ func (n *node) requests(verb wire.CertificateVerb) (list []*wire.CertificateRequ
 
 func (n *node) status(name string) certificates.Status {
 	n.tb.Helper()
-	all, _ := certificates.Statuses(n.cfg)
+	all, _ := certificates.New(n.cfg).Statuses()
 	for _, s := range all {
 		if s.Name == name {
 			return s

@@ -129,7 +129,7 @@ func TestAnotherIdentity(t *testing.T) {
 	n.specify("web", web)
 	m := n.start()
 	n.await("web", "current", in(certificates.Current))
-	m.Connected("web2.example.net", n.ask)
+	n.connect(m, "web2.example.net")
 	n.await("web", "for the new name", func(s certificates.Status) bool {
 		return slices.Equal(s.Names, []string{"svc.web2.example.net"}) && s.State == certificates.Current
 	})
@@ -203,7 +203,7 @@ func TestUnreadableState(t *testing.T) {
 	n := newNode(t)
 	n.complete(t)
 	n.write("etc/ssl/certificates/web.json", "{")
-	if _, err := certificates.Statuses(n.cfg); err == nil || !strings.Contains(err.Error(), "web.json: unexpected end of JSON input") {
+	if _, err := certificates.New(n.cfg).Statuses(); err == nil || !strings.Contains(err.Error(), "web.json: unexpected end of JSON input") {
 		t.Errorf("error = %v", err)
 	}
 	n.start()

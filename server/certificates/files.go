@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -39,30 +40,28 @@ type target struct {
 
 // targets looks at a specification's files, and refuses those that may not be replaced. Without p they have no data.
 func (m *Manager) targets(st *state, p *pair) (list []*target, err error) {
-	all := st.Specification.Files.All()
-	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		t, failed := newTarget(st, kind, all[kind])
-		if failed == nil {
-			failed = m.checkPlace(t.path)
-		}
+	for _, kind := range slices.Sorted(maps.Keys(st.Specification.Files)) {
+		parts := st.Specification.Parts(kind)
+		t, failed := newTarget(st, kind, slices.Contains(parts, "key"))
+		failed = cmp.Or(failed, m.checkPlace(t.path))
 		if failed == nil {
 			failed = t.look()
 		}
 		if failed == nil && p != nil {
-			t.data, failed = p.content(&st.Specification.Files, kind)
+			t.data, failed = p.content(parts)
 			t.same = t.same && bytes.Equal(t.old, t.data)
 		}
 		list, err = append(list, t), errors.Join(err, failed)
 	}
-	if err == nil && !st.Replace {
+	if err == nil && st.Order == "" && !st.adopted() {
 		err = foreign(st, list)
 	}
 	return list, err
 }
 
-func newTarget(st *state, kind string, f *wire.SpecificationFile) (t *target, err error) {
-	preset := uint32(0o644)
-	if st.Specification.Files.Holds(kind, "key") {
+func newTarget(st *state, kind string, secret bool) (t *target, err error) {
+	f, preset := st.Specification.Files[kind], uint32(0o644)
+	if secret {
 		preset = 0o600
 	} else if st.Source == "pushed" {
 		preset = mostPushed
@@ -88,8 +87,8 @@ func newTarget(st *state, kind string, f *wire.SpecificationFile) (t *target, er
 // on the way may be a link. So only root can change what was checked.
 func (m *Manager) checkPlace(file string) error {
 	own := append([]string{m.cfg.State}, m.cfg.Protected...)
-	if !strings.HasPrefix(file, m.cfg.tlsDir()+string(filepath.Separator)) {
-		own = append(own, filepath.Dir(m.cfg.Settings))
+	if !strings.HasPrefix(file, m.cfg.in("tls")+string(filepath.Separator)) {
+		own = append(own, m.cfg.Dir)
 	}
 	if strings.HasSuffix(file, tempSuffix) {
 		return final{fmt.Errorf("%s: the ending %s is for incomplete files", file, tempSuffix)}

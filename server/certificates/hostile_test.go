@@ -242,11 +242,11 @@ func TestHostileSpecifications(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(t, n)
 			}
+			if c.pushed {
+				n.push(map[string]wire.Specification{"web": parse(t, text)})
+			}
 			before := n.tree()
 			m := n.start()
-			if c.pushed {
-				m.Push(map[string]wire.Specification{"web": parse(t, text)})
-			}
 			s := n.await("web", "stuck", func(s certificates.Status) bool { return s.Stuck && !s.ErrorAt.IsZero() })
 			m.stop()
 			if !strings.Contains(s.Reason, c.want) {
@@ -311,7 +311,7 @@ func TestTooManySpecifications(t *testing.T) {
 		n.specify(fmt.Sprintf("web%03d", i), simple(fmt.Sprintf("DIR/srv/%d.pem", i), ""))
 	}
 	n.specify("in valid", web)
-	all, err := certificates.Statuses(n.cfg)
+	all, err := certificates.New(n.cfg).Statuses()
 	if err == nil || !strings.Contains(err.Error(), `"in valid.yaml" cannot be a certificate's name`) {
 		t.Errorf("error = %v", err)
 	}

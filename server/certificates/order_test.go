@@ -78,7 +78,7 @@ func TestOrdersThatCannotBe(t *testing.T) {
 	n.specify("web", web)
 	n.specify("bad", "{}")
 	m := n.start()
-	m.Push(map[string]wire.Specification{"pushed": parse(t, strings.ReplaceAll(simple("DIR/etc/tls/p.pem", ""), "DIR", n.dir))})
+	n.push(map[string]wire.Specification{"pushed": parse(t, strings.ReplaceAll(simple("DIR/etc/tls/p.pem", ""), "DIR", n.dir))})
 	n.await("web", "stuck", stuck)
 	n.await("pushed", "current", in(certificates.Current))
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestRemovedSpecificationRevokes(t *testing.T) {
 	n.specify("web", web+"removed: revoke\n")
 	m := n.start()
 	n.await("web", "current", in(certificates.Current))
-	m.Disconnected()
+	m.Connect(nil)
 	n.write("srv/ca.pem", n.read("srv/web.pem")) // a person did
 	if err := os.Remove(n.path("etc/certificates.d/web.yaml")); err != nil {
 		t.Fatal(err)
@@ -144,14 +144,14 @@ func TestLostSpecificationsRemoveNothing(t *testing.T) {
 	n.specify("web", web+"removed: revoke\n")
 	m := n.start()
 	n.await("web", "current", in(certificates.Current))
-	if err := os.Rename(n.cfg.Specifications, n.path("gone")); err != nil {
+	if err := os.Rename(n.path("etc/certificates.d"), n.path("gone")); err != nil {
 		t.Fatal(err)
 	}
 	n.pass(2 * time.Minute)
 	m.stop()
 	n.start()
 	n.await("web", "current", in(certificates.Current))
-	if err := os.Rename(n.path("gone"), n.cfg.Specifications); err != nil {
+	if err := os.Rename(n.path("gone"), n.path("etc/certificates.d")); err != nil {
 		t.Fatal(err)
 	}
 	n.specify("web", "{")
@@ -169,14 +169,16 @@ func TestPushed(t *testing.T) {
 	n := newNode(t)
 	spec := parse(t, strings.ReplaceAll(simple("DIR/etc/tls/p.pem", `, mode: "0640"`)+"removed: revoke\n", "DIR", n.dir))
 	m := n.start()
-	m.Push(map[string]wire.Specification{"p": spec})
+	n.push(map[string]wire.Specification{"p": spec})
 	if s := n.await("p", "current", in(certificates.Current)); s.Source != "pushed" {
 		t.Errorf("source = %s", s.Source)
 	}
-	m.Push(nil)
 	m.stop()
 	first := n.status("p").Serial
-	m = n.start() // nothing is pushed yet
+	if err := os.Remove(n.cfg.Pushed); err != nil {
+		t.Fatal(err)
+	}
+	m = n.start() // no set says what is pushed
 	n.pass(life * 76 / 100)
 	n.await("p", "renewed", func(s certificates.Status) bool { return s.State == certificates.Current && s.Serial != first })
 	n.specify("p", simple("DIR/srv/p.pem", ""))
@@ -184,9 +186,9 @@ func TestPushed(t *testing.T) {
 	if err := os.Remove(n.path("etc/certificates.d/p.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	m.Push(map[string]wire.Specification{"p": spec})
+	n.push(map[string]wire.Specification{"p": spec})
 	n.await("p", "pushed again", func(s certificates.Status) bool { return s.Source == "pushed" && s.State == certificates.Current })
-	m.Push(map[string]wire.Specification{})
+	n.push(map[string]wire.Specification{})
 	n.await("p", "forgotten", func(s certificates.Status) bool { return s.Name == "" })
 	if n.exists("etc/tls/p.pem") || len(n.requests(wire.CertificateRevoke)) != 1 {
 		t.Errorf("the file is left, or revoked: %v", n.requests(wire.CertificateRevoke))

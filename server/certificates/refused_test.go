@@ -1,7 +1,6 @@
 package certificates_test
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"strings"
@@ -88,19 +87,19 @@ func TestOffline(t *testing.T) {
 	n.await("web", "failed a few times, but not stuck", func(s certificates.Status) bool {
 		return s.Error == "no answer" && s.State == certificates.Requested && len(n.requests(wire.CertificateIssue)) > 2 && !s.Stuck
 	})
-	m.Disconnected()
+	m.Connect(nil)
 	n.await("web", "offline", func(s certificates.Status) bool { return s.Reason == "no connection to the fleet" && !s.Stuck })
 	n.says(nil)
-	m.Connected(identity, n.ask)
+	n.connect(m, identity)
 	n.await("web", "current", in(certificates.Current))
-	m.Disconnected()
+	m.Connect(nil)
 	n.pass(life * 76 / 100)
 	n.await("web", "renewing", in(certificates.Renewing))
 	n.pass(life * 20 / 100)
 	n.await("web", "stuck near its end", stuck)
 	n.pass(life)
 	first := n.status("web").Serial
-	m.Connected(identity, n.ask)
+	n.connect(m, identity)
 	n.await("web", "current again", func(s certificates.Status) bool {
 		return s.State == certificates.Current && s.Serial != first
 	})
@@ -133,7 +132,7 @@ func TestUnusableAnswers(t *testing.T) {
 			}
 			c.CA = trust.EncodeCertificates([]*x509.Certificate{made.Root})
 		},
-		"expired": func(n *node, _ *wire.ServiceCertificate) { n.pass(2 * life) },
+		"expired": func(n *node, _ *wire.ServiceCertificate) { n.ahead += 2 * life },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,20 +141,8 @@ func TestUnusableAnswers(t *testing.T) {
 			first := n.checkFiles()
 			key, combined := n.read("etc/tls/web.key"), n.read("srv/web.pem")
 			n.pass(life * 76 / 100)
-			m := &manager{Manager: certificates.New(n.cfg), done: make(chan error, 1)}
-			var ctx context.Context
-			ctx, m.cancel = context.WithCancel(t.Context())
-			t.Cleanup(m.stop)
-			m.Connected(identity, func(ctx context.Context, r *wire.CertificateRequest) (*wire.ServiceCertificate, error) {
-				c, err := n.ask(ctx, r)
-				if err == nil && r.Verb == wire.CertificateIssue {
-					spoiled := *c
-					spoil(n, &spoiled)
-					c = &spoiled
-				}
-				return c, err
-			})
-			go func() { m.done <- m.Run(ctx) }()
+			n.spoil = func(c *wire.ServiceCertificate) { spoil(n, c) }
+			m := n.start()
 			n.await("web", "refused", func(s certificates.Status) bool {
 				return strings.Contains(s.Error, "cannot be used") && s.Serial == first
 			})

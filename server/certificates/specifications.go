@@ -31,17 +31,15 @@ type settings struct {
 	Metrics     string   `yaml:"metrics"`     // file for node_exporter's textfile collector; "": none
 }
 
-// tlsDir is the only directory of muster's own that specifications may write to.
-func (cfg *Config) tlsDir() string { return filepath.Join(filepath.Dir(cfg.Settings), "tls") }
-
 func (cfg *Config) settings() (settings, error) {
-	s := settings{Directories: []string{cfg.tlsDir()}, Owners: []string{"root"}}
-	if err := loadSafe(cfg.Settings, &s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	file := cfg.in("certificates.yaml")
+	s := settings{Directories: []string{cfg.in("tls")}, Owners: []string{"root"}}
+	if err := loadSafe(file, &s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return settings{}, err
 	}
 	for _, path := range append(s.Directories[:len(s.Directories):len(s.Directories)], s.Metrics) {
 		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/") {
-			return settings{}, fmt.Errorf("%s: path %q, want a clean absolute one", cfg.Settings, path)
+			return settings{}, fmt.Errorf("%s: path %q, want a clean absolute one", file, path)
 		}
 	}
 	return s, nil
@@ -63,12 +61,12 @@ type want struct {
 	gone    bool
 }
 
-// wants reads all specifications. A file of the node goes before a pushed one of its name. known is false if the
-// directory cannot be read: then no file counts as removed.
-func (cfg *Config) wants(pushed map[string]wire.Specification) (all map[string]*want, known bool, err error) {
+// wants reads all specifications. A file of the node goes before a pushed one of its name. What cannot be read counts
+// as unchanged.
+func (cfg *Config) wants(states map[string]*state) (all map[string]*want, err error) {
 	all = make(map[string]*want)
-	entries, err := os.ReadDir(cfg.Specifications)
-	known = err == nil
+	entries, err := os.ReadDir(cfg.in("certificates.d"))
+	read := map[string]bool{"file": err == nil}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -76,31 +74,73 @@ func (cfg *Config) wants(pushed map[string]wire.Specification) (all map[string]*
 		name, is := strings.CutSuffix(e.Name(), ".yaml")
 		if is && !wire.ValidCertificateName(name) {
 			err = errors.Join(err, fmt.Errorf("%s: %.80q cannot be a certificate's name: use a-z, A-Z, 0-9, _, . and -",
-				cfg.Specifications, e.Name()))
+				cfg.in("certificates.d"), e.Name()))
 		} else if is {
-			w := &want{source: "file"}
-			file := filepath.Join(cfg.Specifications, e.Name())
-			w.problem = loadSafe(file, &w.spec)
-			if w.problem == nil || !reflect.DeepEqual(w.spec, wire.Specification{}) {
-				w.problem = errors.Join(w.problem, conffile.Prefix(file, w.spec.Check()))
-			}
-			all[name] = w
+			all[name] = &want{source: "file"}
+			all[name].problem = loadSafe(cfg.specification(name), &all[name].spec)
 		}
 	}
-	bounds, unbounded := cfg.settings()
+	b, failed := inputfile.Read(cfg.Pushed, inputfile.Configured, wire.MaxReplyBytes)
+	var pushed map[string]wire.Specification
+	if failed == nil {
+		failed = wire.DecodeStrict(b, &pushed)
+	}
+	read["pushed"] = failed == nil
+	if !errors.Is(failed, fs.ErrNotExist) {
+		err = errors.Join(err, failed)
+	}
 	for name, spec := range pushed {
 		if all[name] == nil {
-			problem := errors.Join(unbounded, spec.Check(), bounds.check(&spec))
-			all[name] = &want{source: "pushed", spec: spec, problem: problem}
+			all[name] = &want{source: "pushed", spec: spec}
 		}
 	}
-	for _, w := range all {
+	for name, st := range states {
+		if all[name] == nil && read[st.Source] {
+			all[name] = &want{source: st.Source, gone: true}
+		} else if all[name] == nil {
+			all[name] = &want{source: st.Source, spec: st.Specification}
+		}
+	}
+	return all, errors.Join(err, cfg.judge(all))
+}
+
+func (cfg *Config) specification(name string) string {
+	return cfg.in("certificates.d/" + name + ".yaml")
+}
+
+// judge finds the problems of specifications, by themselves and together. The error is about all of them.
+func (cfg *Config) judge(all map[string]*want) error {
+	bounds, unbounded := cfg.settings()
+	users, count := make(map[string][]string), 0 // of paths
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		w := all[name]
+		if w.gone {
+			continue
+		}
+		if failed := w.spec.Check(); w.source == "pushed" {
+			w.problem = errors.Join(unbounded, failed, bounds.check(&w.spec))
+		} else if w.problem == nil || !reflect.DeepEqual(w.spec, wire.Specification{}) { // else it was not read
+			w.problem = errors.Join(w.problem, conffile.Prefix(cfg.specification(name), failed))
+		}
 		if w.problem == nil && w.spec.Action != "" {
 			_, w.problem = cfg.action(w.spec.Action)
 		}
+		if count++; count > wire.MaxCertificates {
+			w.problem = errors.Join(w.problem, fmt.Errorf("%d specifications, limit %d", count, wire.MaxCertificates))
+		}
+		for _, f := range w.spec.Files {
+			users[f.Path] = append(users[f.Path], name)
+		}
 	}
-	compare(all)
-	return all, known, errors.Join(err, unbounded)
+	for path, names := range users {
+		for _, name := range names {
+			if len(names) > 1 {
+				all[name].problem = errors.Join(all[name].problem, fmt.Errorf("%s is written by specifications %s: "+
+					"change all but one", path, strings.Join(names, " and ")))
+			}
+		}
+	}
+	return unbounded
 }
 
 // check returns what a pushed specification may not have.
@@ -110,7 +150,7 @@ func (s *settings) check(spec *wire.Specification) error {
 		errs = append(errs, advice.Errorf("change the policy, or what this node allows in certificates.yaml",
 			"a pushed specification may not "+format, args...))
 	}
-	for _, f := range spec.Files.All() {
+	for _, f := range spec.Files {
 		if !slices.ContainsFunc(s.Directories, func(dir string) bool { return strings.HasPrefix(f.Path, dir+"/") }) {
 			bad("write %s", f.Path)
 		}
@@ -126,28 +166,8 @@ func (s *settings) check(spec *wire.Specification) error {
 	return errors.Join(errs...)
 }
 
-// compare refuses specifications that write one file, and those that are too many.
-func compare(all map[string]*want) {
-	users := make(map[string][]string) // of paths
-	for i, name := range slices.Sorted(maps.Keys(all)) {
-		w := all[name]
-		if i >= wire.MaxCertificates {
-			w.problem = errors.Join(w.problem, fmt.Errorf("%d specifications, limit %d", len(all),
-				wire.MaxCertificates))
-		}
-		for _, f := range w.spec.Files.All() {
-			users[f.Path] = append(users[f.Path], name)
-		}
-	}
-	for path, names := range users {
-		for _, name := range names {
-			if len(names) > 1 {
-				all[name].problem = errors.Join(all[name].problem, fmt.Errorf("%s is written by specifications %s: "+
-					"change all but one", path, strings.Join(names, " and ")))
-			}
-		}
-	}
-}
+// longestAction bounds the time that other certificates wait for an action.
+const longestAction = 5 * time.Minute
 
 // An action is run after files were saved. What comes over the network only names it.
 type action struct {
@@ -165,7 +185,7 @@ var (
 
 // action reads an action of the node.
 func (cfg *Config) action(name string) (*action, error) {
-	file := filepath.Join(cfg.Actions, name+".yaml")
+	file := cfg.in("actions.d/" + name + ".yaml")
 	a := action{Timeout: conffile.Span(time.Minute)}
 	err := loadSafe(file, &a)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,8 +198,8 @@ func (cfg *Config) action(name string) (*action, error) {
 }
 
 func (a *action) check() error {
-	if d := time.Duration(a.Timeout); d < time.Second || d > time.Hour {
-		return fmt.Errorf("timeout %v, want 1s to 1h", d)
+	if d := time.Duration(a.Timeout); d < time.Second || d > longestAction {
+		return fmt.Errorf("timeout %v, want 1s to 5m", d)
 	}
 	switch {
 	case (a.Unit == "") == (a.Program == ""):
@@ -206,7 +226,7 @@ func (a *action) run(ctx context.Context, name string, spec *wire.Specification)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"MUSTER_CERTIFICATE=" + name}
-	for kind, f := range spec.Files.All() {
+	for kind, f := range spec.Files {
 		cmd.Env = append(cmd.Env, "MUSTER_"+strings.ToUpper(kind)+"_FILE="+f.Path)
 	}
 	var last tail

@@ -13,13 +13,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,9 +41,7 @@ type state struct {
 	InForce *pair `json:"in_force,omitempty"`
 	Staged  *pair `json:"staged,omitempty"` // to be in force once it is issued and saved
 
-	Adopted bool     `json:"adopted,omitempty"` // another program wrote the files in force
-	Replace bool     `json:"replace,omitempty"` // an operator lets other keys be replaced
-	Written []string `json:"written,omitempty"` // paths
+	Written []string `json:"written,omitempty"` // paths; none of what was adopted
 	Act     bool     `json:"act,omitempty"`     // the action has to run
 	Order   Verb     `json:"order,omitempty"`   // renew or rekey, not yet done
 	Tries   int      `json:"tries,omitempty"`   // failed, one after the other
@@ -51,7 +49,12 @@ type state struct {
 	Reported wire.CertificateState `json:"reported,omitzero"` // what the provisioner knows
 
 	onDisk []byte
+	want   *want
+	next   time.Time // of the next steps; zero: now
 }
+
+// adopted reports whether another program wrote the files in force.
+func (st *state) adopted() bool { return st.InForce != nil && st.Written == nil }
 
 // A pair is a key with its request and, once issued, its certificate.
 type pair struct {
@@ -65,15 +68,15 @@ type pair struct {
 }
 
 // asked returns what a specification asks of the provisioner. If it changes, a new certificate is needed.
-func asked(s *wire.Specification) wire.Specification {
-	return wire.Specification{Profile: s.Profile, Network: s.Network, Key: wire.SpecificationKey{Type: s.Key.Type},
-		DNSNames: s.DNSNames, IPAddresses: s.IPAddresses, URIs: s.URIs, Usages: s.Usages}
+func asked(s wire.Specification) wire.Specification {
+	s.Key.Keep, s.Files, s.Renew, s.Action, s.Removed = false, nil, "", "", ""
+	return s
 }
 
-func (p *pair) isFor(s *wire.Specification) bool { return reflect.DeepEqual(p.Asked, asked(s)) }
+func (p *pair) isFor(s *wire.Specification) bool { return reflect.DeepEqual(p.Asked, asked(*s)) }
 
 // newPair returns a pair without certificate, for the former key or a new one.
-func newPair(spec *wire.Specification, former *pair, identity string, facts json.RawMessage) (*pair, error) {
+func newPair(spec *wire.Specification, former *pair, node *Node) (*pair, error) {
 	var key crypto.PrivateKey
 	var err error
 	if former != nil && spec.Key.Keep {
@@ -84,7 +87,7 @@ func newPair(spec *wire.Specification, former *pair, identity string, facts json
 	}
 	var request x509.CertificateRequest
 	for _, name := range spec.DNSNames {
-		id, failed := wire.ExpandName(name, func(path string) (string, error) { return lookUp(path, identity, facts) })
+		id, failed := wire.ExpandName(name, node.lookUp)
 		request.DNSNames, err = append(request.DNSNames, string(id)), errors.Join(err, failed)
 	}
 	for _, address := range spec.IPAddresses {
@@ -102,17 +105,17 @@ func newPair(spec *wire.Specification, former *pair, identity string, facts json
 		return nil, err
 	}
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &request, key)
-	return &pair{Key: string(text), CSR: csr, Asked: asked(spec)}, err
+	return &pair{Key: string(text), CSR: csr, Asked: asked(*spec)}, err
 }
 
 // lookUp returns the value of a template: the identity, or a text or number of the facts.
-func lookUp(path, identity string, facts json.RawMessage) (string, error) {
+func (n *Node) lookUp(path string) (string, error) {
 	names := strings.Split(path, ".")
 	if names[0] == "identity" {
-		return identity, nil
+		return n.Identity, nil
 	}
 	var value any
-	_ = json.Unmarshal(facts, &value) // without facts there is no value
+	_ = json.Unmarshal(n.Facts(), &value) // without facts there is no value
 	for _, name := range names[1:] {
 		object, _ := value.(map[string]any)
 		value = object[name]
@@ -130,12 +133,10 @@ func generate(keyType string) (crypto.PrivateKey, error) {
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	case "P-384":
 		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	case "RSA-2048":
+		return rsa.GenerateKey(rand.Reader, 2048)
 	}
-	bits, err := strconv.Atoi(strings.TrimPrefix(keyType, "RSA-"))
-	if err != nil {
-		return nil, err
-	}
-	return rsa.GenerateKey(rand.Reader, bits)
+	return rsa.GenerateKey(rand.Reader, 4096)
 }
 
 func keyType(key crypto.PrivateKey) string {
@@ -145,75 +146,48 @@ func keyType(key crypto.PrivateKey) string {
 	return keyfile.Kind(key)
 }
 
-// check returns the certificate if key, certificate and authority fit, and it has not expired at a time.
-func (p *pair) check(at time.Time) (*x509.Certificate, error) {
-	_, err := tls.X509KeyPair([]byte(p.Certificate), []byte(p.Key))
-	if err != nil {
+// check returns the certificate if key, certificate and authority fit, and it has not expired.
+func (p *pair) check(now trust.Clock) (*x509.Certificate, error) {
+	if _, err := tls.X509KeyPair([]byte(p.Certificate), []byte(p.Key)); err != nil {
 		return nil, err
 	}
 	chain, err := trust.ParseCertificates(p.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	authority, err := trust.ParseCertificates(p.CA)
+	roots, cross, err := trust.SplitAuthority(p.CA)
 	if err != nil {
-		return nil, fmt.Errorf("authority: %w", err)
+		return nil, err
 	}
-	roots, others := x509.NewCertPool(), x509.NewCertPool()
-	for _, c := range slices.Concat(chain, authority) {
-		if c.NotBefore.After(at) { // by a clock that is behind
-			at = c.NotBefore
-		}
-		if wire.SelfSigned(c) {
-			roots.AddCert(c)
-		} else {
-			others.AddCert(c)
-		}
-	}
-	leaf := chain[0]
-	if at.After(leaf.NotAfter) {
-		return nil, fmt.Errorf("%w, at %s", trust.ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: at,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	return leaf, err
+	return chain[0], trust.Verify(append(chain, cross...), roots, now, x509.ExtKeyUsageAny)
 }
 
-// content returns what a file of a specification contains.
-func (p *pair) content(f *wire.SpecificationFiles, kind string) ([]byte, error) {
-	order := []string{kind}
-	if kind == "combined" {
-		order = f.Combined.Order
-	}
-	if len(order) == 0 {
-		order = wire.DefaultOrder
-	}
+// content returns what a file with these parts contains.
+func (p *pair) content(parts []string) ([]byte, error) {
 	chain, err := trust.ParseCertificates(p.Certificate)
 	if err != nil {
 		return nil, err
 	}
-	parts := map[string]string{"key": p.Key, "certificate": trust.EncodeCertificates(chain[:1]),
+	all := map[string]string{"key": p.Key, "certificate": trust.EncodeCertificates(chain[:1]),
 		"chain": trust.EncodeCertificates(chain[1:]), "ca": p.CA}
 	var text []byte
-	for _, part := range order {
-		text = append(text, parts[part]...)
+	for _, part := range parts {
+		text = append(text, all[part]...)
 	}
 	return text, nil
 }
 
 // renewAt returns when to renew: as the specification says, or after two thirds of the life and up to a twelfth later,
-// to spread nodes. It is never in the first half of the life, so that a short one does not renew all the time. If the
-// machine's clock is ahead, a new certificate is due at once: then it still has a part of its life.
+// to spread nodes. If the machine's clock is ahead, a new certificate is due at once: then it still has a part of its
+// life.
 func (p *pair) renewAt(spec *wire.Specification, leaf *x509.Certificate) time.Time {
 	start, life := trust.LifeOf(leaf)
-	at, err := wire.RenewAt(spec.Renew, start, leaf.NotAfter)
-	if err != nil || spec.Renew == "" {
-		at = start.Add(life*2/3 + time.Duration(p.Jitter*float64(life/12)))
+	at, _ := wire.RenewAt(spec.Renew, start, leaf.NotAfter) // the specification was checked
+	if spec.Renew == "" {
+		at = at.Add(time.Duration(p.Jitter * float64(life/12)))
 	}
-	for _, earliest := range []time.Time{start.Add(life / 2), p.Saved.Add(life / 24)} {
-		if at.Before(earliest) {
-			at = earliest
-		}
+	if earliest := p.Saved.Add(life / 24); at.Before(earliest) {
+		return earliest
 	}
 	return at
 }
@@ -221,7 +195,7 @@ func (p *pair) renewAt(spec *wire.Specification, leaf *x509.Certificate) time.Ti
 // describe says in the status what the specification and the certificate in force are.
 func (st *state) describe() {
 	st.Files = make(map[string]string)
-	for kind, f := range st.Specification.Files.All() {
+	for kind, f := range st.Specification.Files {
 		st.Files[kind] = f.Path
 	}
 	if st.InForce == nil {
@@ -260,11 +234,14 @@ func readStates(dir string) (map[string]*state, error) {
 
 // mark takes a step of the life of a certificate and writes it to disk.
 func (m *Manager) mark(st *state, to string) error {
-	st.enter(to, m.cfg.Now())
+	st.enter(to, m.now())
 	return m.put(st)
 }
 
 func (st *state) enter(to string, now time.Time) {
+	if st.InForce != nil && (to == Wanted || to == KeyMade || to == Requested) {
+		to = Renewing
+	}
 	if st.State != to {
 		st.State, st.Since = to, now.UTC()
 	}
@@ -289,21 +266,19 @@ func (m *Manager) put(st *state) error {
 
 // Statuses reads the state of all service certificates, sorted by name, also while no manager runs. The error is about
 // files that cannot be read, and may come with statuses.
-func Statuses(cfg Config) ([]Status, error) {
-	states, err := readStates(cfg.State)
-	wants, _, failed := cfg.wants(nil)
-	for name, w := range wants {
-		if states[name] == nil {
-			states[name] = &state{Status: Status{Name: name, Source: w.source, State: Wanted}}
+func (m *Manager) Statuses() ([]Status, error) {
+	states, err := readStates(m.cfg.State)
+	wants, failed := m.cfg.wants(states)
+	var list []Status
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		st, w := states[name], wants[name]
+		if st == nil {
+			st = &state{Status: Status{Name: name, Source: w.source, State: Wanted, Stuck: w.problem != nil}}
 			if w.problem != nil {
-				states[name].Stuck, states[name].Reason = true, oneLine(w.problem)
+				st.Reason = oneLine(w.problem)
 			}
 		}
-	}
-	var list []Status
-	for _, st := range states {
 		list = append(list, st.Status)
 	}
-	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return list, errors.Join(err, failed)
 }

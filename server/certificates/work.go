@@ -1,10 +1,10 @@
 package certificates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,35 +34,28 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// unanswered is an error of a request.
-type unanswered struct{ error }
-
-func (u unanswered) Unwrap() error { return u.error }
-
-// send asks the provisioner about a certificate. The error is errOffline, final or unanswered.
+// send asks the provisioner about a certificate. The error is errOffline, final or a [link.Unanswered].
 func (m *Manager) send(ctx context.Context, st *state, r wire.CertificateRequest) (*wire.ServiceCertificate, error) {
-	identity, ask := m.connection()
-	if ask == nil {
+	node := m.node.Load()
+	if node == nil {
 		return nil, errOffline
 	}
-	r.ID, r.Identity, r.Name, r.Source = wire.NewID(), identity, st.Name, st.Source
-	answer, err := ask(ctx, &r)
+	r.ID, r.Identity, r.Name, r.Source = wire.NewID(), node.Identity, st.Name, st.Source
+	answer, err := node.Ask(ctx, &r)
 	m.cfg.Step("answered")
-	refusal, refused := errors.AsType[link.Refusal](err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return answer, nil
-	case refused && !advice.Given(err):
-		err = advice.New(err, refusal.Remedy())
 	}
+	refusal, refused := errors.AsType[link.Refusal](err)
 	if refused && !refusal.Code.Waits() && !wire.MeaningOf(refusal.Code).Retry {
 		return nil, final{err}
 	}
-	return nil, unanswered{err}
+	return nil, link.Unanswered{Err: err}
 }
 
 // steps does all that is due. Each step is on disk before the next one, and can be repeated.
-func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
+func (m *Manager) steps(ctx context.Context, st *state) error {
+	w := st.want
 	st.Source = w.source
 	if w.gone {
 		return m.remove(ctx, st)
@@ -73,7 +66,7 @@ func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
 	st.Specification, st.Act = w.spec, st.Act && w.spec.Action != ""
 	err := m.renew(ctx, st)
 	err = errors.Join(err, m.save(st))
-	if st.Act && (st.Staged == nil || st.Staged.Certificate == "") {
+	if st.Act && st.issued() == nil {
 		err = errors.Join(err, m.act(ctx, st))
 	}
 	if err == nil {
@@ -82,57 +75,60 @@ func (m *Manager) steps(ctx context.Context, st *state, w *want) error {
 	return err
 }
 
+// issued returns the pair that is to be put in force; nil: none.
+func (st *state) issued() *pair {
+	if st.Staged == nil || st.Staged.Certificate == "" {
+		return nil
+	}
+	return st.Staged
+}
+
 // due reports whether a new certificate is needed.
-func (m *Manager) due(st *state, identity string) bool {
-	p, now := st.InForce, m.cfg.Now()
-	return p == nil || st.Order != "" || !p.isFor(&st.Specification) ||
-		identity != "" && st.Identity != "" && st.Identity != identity ||
-		!now.Before(st.RenewAt) || now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/12))
+func (st *state) due(n *Node, now time.Time) bool {
+	p := st.InForce
+	return p == nil || st.Order != "" || !p.isFor(&st.Specification) || !now.Before(st.RenewAt) ||
+		n != nil && st.Identity != "" && st.Identity != n.Identity
 }
 
 // renew asks for a certificate if one is due. The key is on disk before the request, so that a repeated request gets
 // the certificate of the first.
 func (m *Manager) renew(ctx context.Context, st *state) error {
-	if p := st.Staged; p != nil && p.Certificate != "" {
-		if _, err := p.check(m.cfg.Now()); err == nil {
+	if p := st.issued(); p != nil {
+		if _, err := p.check(m.cfg.Clock); err == nil {
 			return nil
 		}
 		st.Staged = nil // expired before it could be saved
 	}
-	identity, ask := m.connection()
-	if !m.due(st, identity) {
+	node := m.node.Load()
+	if !st.due(node, m.now()) {
 		return nil
 	}
-	wanted, made, requested := Wanted, KeyMade, Requested
-	if st.InForce != nil {
-		wanted, made, requested = Renewing, Renewing, Renewing
-	}
 	if st.Staged == nil {
-		st.enter(wanted, m.cfg.Now())
+		st.enter(Wanted, m.now())
 	}
-	if ask == nil {
+	if node == nil {
 		return errOffline
 	}
 	if _, err := m.targets(st, nil); err != nil {
 		return err
 	}
 	spec := &st.Specification
-	if st.Staged == nil || !st.Staged.isFor(spec) || st.Identity != identity {
+	if st.Staged == nil || !st.Staged.isFor(spec) || st.Identity != node.Identity {
 		former := st.InForce
 		if st.Order == Rekey {
 			former = nil
 		}
 		var err error
-		if st.Staged, err = newPair(spec, former, identity, m.cfg.Facts()); err != nil {
+		if st.Staged, err = newPair(spec, former, node); err != nil {
 			return err
 		}
-		st.Identity = identity
-		if err := m.mark(st, made); err != nil {
+		st.Identity = node.Identity
+		if err := m.mark(st, KeyMade); err != nil {
 			return err
 		}
 	}
 	if st.State != WaitingApproval {
-		if err := m.mark(st, requested); err != nil {
+		if err := m.mark(st, Requested); err != nil {
 			return err
 		}
 	}
@@ -145,11 +141,11 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 	}
 	p := *st.Staged
 	p.Certificate, p.CA, p.Jitter = answer.Certificate, answer.CA, m.cfg.Random()
-	leaf, err := p.check(m.cfg.Now())
+	leaf, err := p.check(m.cfg.Clock)
 	if err != nil {
-		return unanswered{fmt.Errorf("the issued certificate cannot be used: %w", err)}
+		return link.Unanswered{Err: fmt.Errorf("the issued certificate cannot be used: %w", err)}
 	}
-	st.Order, st.Staged = "", &p
+	st.Staged = &p
 	m.cfg.Log.InfoContext(ctx, "service certificate issued", "name", st.Name, "serial", leaf.SerialNumber.Text(16),
 		"until", leaf.NotAfter)
 	return m.mark(st, Issued)
@@ -157,13 +153,11 @@ func (m *Manager) renew(ctx context.Context, st *state) error {
 
 // save puts the issued certificate in force, or mends the files of the one in force.
 func (m *Manager) save(st *state) error {
-	p := st.Staged
-	if p == nil || p.Certificate == "" {
-		if p = st.InForce; p == nil || st.Adopted {
-			return nil
-		}
+	p := cmp.Or(st.issued(), st.InForce)
+	if p == nil || st.issued() == nil && st.adopted() {
+		return nil
 	}
-	if _, err := p.check(m.cfg.Now()); errors.Is(err, trust.ErrExpired) {
+	if _, err := p.check(m.cfg.Clock); errors.Is(err, trust.ErrExpired) {
 		return nil // what is there stays; a new one is due
 	} else if err != nil {
 		return err
@@ -187,8 +181,8 @@ func (m *Manager) save(st *state) error {
 		return err
 	}
 	if p == st.Staged {
-		p.Saved = m.cfg.Now().UTC()
-		st.InForce, st.Staged, st.Adopted, st.Replace = p, nil, false, false
+		p.Saved = m.now().UTC()
+		st.InForce, st.Staged, st.Order = p, nil, ""
 	}
 	st.describe()
 	return m.mark(st, Saved)
@@ -200,12 +194,8 @@ func (m *Manager) act(ctx context.Context, st *state) error {
 	if err != nil {
 		return final{err}
 	}
-	<-m.slots // keys and requests of other certificates go on meanwhile
-	m.acting <- struct{}{}
 	st.Action, err = a.run(ctx, st.Name, &st.Specification)
-	<-m.acting
-	m.slots <- struct{}{}
-	st.Action.At = m.cfg.Now().UTC()
+	st.Action.At = m.now().UTC()
 	m.cfg.Step("action ended")
 	if err != nil {
 		return err
@@ -242,13 +232,12 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 	return errors.Join(remove(filepath.Join(m.cfg.State, st.Name+".json")), disk.SyncDir(m.cfg.State))
 }
 
-// settle records how the steps ended, and returns when to take the next ones. What falls due while they were taken is
-// due at once.
-func (m *Manager) settle(ctx context.Context, st *state, err error, began time.Time) (next time.Time) {
+// settle records how the steps ended, and when to take the next ones.
+func (m *Manager) settle(ctx context.Context, st *state, err error) {
 	st.describe()
-	now := m.cfg.Now().UTC()
+	now := m.now().UTC()
 	overdue := st.InForce != nil && now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/10))
-	needsPerson, request := errors.As(err, new(final)), errors.As(err, new(unanswered))
+	needsPerson, request := errors.As(err, new(final)), errors.As(err, new(link.Unanswered))
 	st.Next, st.Stuck, st.Reason, st.Advice = time.Time{}, false, "", ""
 	switch {
 	case err == nil:
@@ -272,13 +261,9 @@ func (m *Manager) settle(ctx context.Context, st *state, err error, began time.T
 	if err := m.put(st); err != nil {
 		m.cfg.Log.ErrorContext(ctx, "state of a service certificate not saved", "name", st.Name, "err", err)
 	}
-	if next = st.Next; next.IsZero() {
-		next = began.Add(checkEvery)
-		if at := st.RenewAt; err == nil && at.After(began) && at.Before(next) {
-			next = at
-		}
+	if st.next = cmp.Or(st.Next, now.Add(checkEvery)); err == nil && st.RenewAt.Before(st.next) {
+		st.next = st.RenewAt
 	}
-	return next
 }
 
 // oneLine returns an error for reports.
@@ -287,18 +272,14 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), wire.MaxCertificateError)], "")
 }
 
-// wait returns the wait after an error: what a refusal asks for, else a doubling one. It is at most half of what is
-// left of the certificate's life.
+// wait returns the wait after an error. It is at most half of what is left of the certificate's life.
 func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
-	bound := m.cfg.BackoffMax
-	if doubled := float64(m.cfg.BackoffMin) * math.Exp2(float64(st.Tries-1)); !needsPerson && doubled < float64(bound) {
-		bound = time.Duration(doubled)
+	b := link.Backoff{Min: m.cfg.BackoffMin, Max: m.cfg.BackoffMax, Random: m.cfg.Random, Tries: st.Tries - 1}
+	if needsPerson {
+		b.Tries = 30
 	}
-	wait := bound/2 + time.Duration(m.cfg.Random()*float64(bound/2))
-	if refusal, ok := errors.AsType[link.Refusal](err); ok && refusal.Wait() > 0 {
-		wait = refusal.Wait() + time.Duration(m.cfg.Random()*float64(refusal.Wait()/4))
-	}
-	if left := st.NotAfter.Sub(m.cfg.Now()); left > 0 {
+	wait := b.AfterError(err)
+	if left := st.NotAfter.Sub(m.now()); left > 0 {
 		wait = min(wait, max(left/2, m.cfg.BackoffMin))
 	}
 	return wait
@@ -321,31 +302,32 @@ func (m *Manager) report(ctx context.Context, st *state) {
 }
 
 // adopt puts the key and certificate in force that are in the files.
-func (m *Manager) adopt(st *state, w *want) error {
+func (m *Manager) adopt(st *state) error {
+	w := st.want
 	if w.problem != nil {
 		return w.problem
 	}
-	st.Source, st.Specification, st.Replace = w.source, w.spec, true
+	st.Source, st.Specification, st.Order = w.source, w.spec, Adopt
 	list, err := m.targets(st, nil)
 	if err != nil {
 		return err
 	}
 	p, leaf, err := found(list)
-	if err == nil && m.cfg.Now().After(leaf.NotAfter) {
+	if err == nil && m.now().After(leaf.NotAfter) {
 		err = fmt.Errorf("%w, at %s", trust.ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
 		return err
 	}
-	p.Asked, p.Jitter = asked(&st.Specification), m.cfg.Random()
-	st.InForce, st.Staged, st.Adopted, st.Order, st.Tries = p, nil, true, "", 0
+	p.Asked, p.Jitter = asked(w.spec), m.cfg.Random()
+	st.InForce, st.Staged, st.Written, st.Order, st.Tries = p, nil, nil, "", 0
 	st.describe()
 	return m.mark(st, Current)
 }
 
 // end removes the specification's file.
-func (m *Manager) end(st *state, w *want, revoke bool) error {
-	if w.source == "pushed" && !w.gone {
+func (m *Manager) end(st *state, revoke bool) error {
+	if st.want.source == "pushed" && !st.want.gone {
 		return advice.Errorf("remove it from the policy's decision", "the provisioner wants %s", st.Name)
 	}
 	if revoke {
@@ -354,5 +336,5 @@ func (m *Manager) end(st *state, w *want, revoke bool) error {
 			return err
 		}
 	}
-	return remove(filepath.Join(m.cfg.Specifications, st.Name+".yaml"))
+	return remove(m.cfg.specification(st.Name))
 }

@@ -28,6 +28,12 @@ func (r Refusal) Error() string { return string(r.Code) + ": " + wire.MeaningOf(
 // Remedy returns the remedy of the refusal's code.
 func (r Refusal) Remedy() string { return wire.MeaningOf(r.Code).Remedy }
 
+// Unanswered is an error of a request to which the provisioner gave no final answer.
+type Unanswered struct{ Err error }
+
+func (e Unanswered) Error() string { return e.Err.Error() }
+func (e Unanswered) Unwrap() error { return e.Err }
+
 type withWait struct {
 	error
 	wait time.Duration

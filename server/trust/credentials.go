@@ -59,19 +59,8 @@ func Check(
 	if err != nil {
 		return nil, err
 	}
-	// A backdated certificate may begin before its authority does.
-	at := now(latestStart(slices.Concat(chain, roots)...))
-	if !at.Before(leaf.NotAfter) {
-		return nil, fmt.Errorf("%w, at %s", ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	_, err = leaf.Verify(x509.VerifyOptions{
-		Roots:         pool(roots),
-		Intermediates: pool(chain[1:]),
-		CurrentTime:   at,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
+	if err := Verify(chain, roots, now, x509.ExtKeyUsageClientAuth); err != nil {
+		return nil, err
 	}
 	return &Credentials{
 		Key:         key,
@@ -80,6 +69,26 @@ func Check(
 		TrustDomain: trustDomain,
 		Serial:      fmt.Sprintf("%x", leaf.SerialNumber),
 	}, nil
+}
+
+// Verify checks that the first certificate of a chain is valid under the roots for a usage. The error may wrap
+// [ErrExpired].
+func Verify(chain, roots []*x509.Certificate, now Clock, usage x509.ExtKeyUsage) error {
+	// A backdated certificate may begin before its authority does.
+	at := now(latestStart(slices.Concat(chain, roots)...))
+	if end := chain[0].NotAfter; !at.Before(end) {
+		return fmt.Errorf("%w, at %s", ErrExpired, end.UTC().Format(time.RFC3339))
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots:         pool(roots),
+		Intermediates: pool(chain[1:]),
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{usage},
+	})
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	return nil
 }
 
 // CheckNames checks that leaf is the node certificate of id, and returns its trust domain.

@@ -145,8 +145,7 @@ func (n *node) start() (*exec.Cmd, *bytes.Buffer) {
 }
 
 func (n *node) status() certificates.Status {
-	all, err := certificates.Statuses(certificates.Config{State: n.path("certificates"),
-		Specifications: n.path("certificates.d"), Actions: n.path("actions.d"), Settings: n.path("certificates.yaml")})
+	all, err := certificates.New(certificates.Config{State: n.path("certificates"), Dir: n.Dir}).Statuses()
 	if err != nil || len(all) != 1 {
 		n.t.Errorf("%s: %d statuses: %v", n.id, len(all), err)
 		return certificates.Status{}

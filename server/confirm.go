@@ -74,35 +74,29 @@ func (a *agent) provisioned(ctx context.Context, id wire.Identity, serial string
 	a.observe(Event{Kind: EventConfirmed, Serial: serial})
 }
 
-type confirmer struct {
-	nodeContext
-	next time.Time
-	wait *link.Backoff
-}
-
 // untilNextCheck is the wait while nothing is to be confirmed.
 const untilNextCheck = 24 * time.Hour
 
-func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
-	p, err := c.sets.pending()
+func (m *member) confirmPending(ctx context.Context, conn *link.Conn) error {
+	p, err := m.sets.pending()
 	if err != nil {
 		// The disk is damaged: the set was complete when it came into force.
-		c.problems.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
-			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
+		m.problems.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
+			"ask an operator to run `muster node reconfigure "+string(m.identity)+"`"), "node", m.identity)
 	}
 	if p == nil {
-		c.next = time.Now().Add(untilNextCheck)
+		m.nextConfirm = time.Now().Add(untilNextCheck)
 		return nil
 	}
-	if err = c.confirm(ctx, conn, c.creds, *p); err == nil {
-		c.problems.solved(msgUnconfirmed)
-		c.provisioned(ctx, c.identity, c.creds.Serial)
-		c.next = time.Now().Add(untilNextCheck)
+	if err = m.confirm(ctx, conn, m.creds, *p); err == nil {
+		m.problems.solved(msgUnconfirmed)
+		m.provisioned(ctx, m.identity, m.creds.Serial)
+		m.nextConfirm = time.Now().Add(untilNextCheck)
 		return nil
 	}
-	c.next = time.Now().Add(c.wait.AfterError(err))
+	m.nextConfirm = time.Now().Add(m.confirmWait.AfterError(err))
 	if ctx.Err() == nil {
-		c.problems.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
+		m.problems.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", m.identity)
 	}
 	return err
 }

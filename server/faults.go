@@ -63,39 +63,33 @@ func (f *faults) String() string {
 // probeEvery is the interval of writing to the disk, in intervals of [Config.WatchInterval]: by default a minute.
 const probeEvery = 30
 
-// A health looks for faults while the agent is connected.
-type health struct {
-	nodeContext
-	nextProbe time.Time
-	facts     watched
-}
-
-func (h *health) check(ctx context.Context) {
-	if now := time.Now(); !now.Before(h.nextProbe) {
-		h.nextProbe = now.Add(probeEvery * h.cfg.WatchInterval)
-		err := cmp.Or(h.sets.dir.Writable(), adviseOccupied(h.sets.dir.Check()))
+// checkHealth looks for faults while the agent is connected.
+func (m *member) checkHealth(ctx context.Context) {
+	if now := time.Now(); !now.Before(m.nextProbe) {
+		m.nextProbe = now.Add(probeEvery * m.cfg.WatchInterval)
+		err := cmp.Or(m.sets.dir.Writable(), adviseOccupied(m.sets.dir.Check()))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // reported as lost files
 		}
-		h.report(ctx, slog.LevelError, faultDisk, msgDisk, adviseWritable(err))
+		m.report(ctx, slog.LevelError, faultDisk, msgDisk, adviseWritable(err))
 	}
-	h.checkFacts()
+	m.checkFacts()
 }
 
 // checkFacts also has facts sent that an earlier request lacked. A missing file is a fault only if there was one.
-func (h *health) checkFacts() {
-	file := h.cfg.factsFile(h.token, h.conf)
-	if file == "" || h.facts.paths != nil && !h.facts.changed() {
+func (m *member) checkFacts() {
+	file := m.cfg.factsFile(m.token, m.conf)
+	if file == "" || m.facts.paths != nil && !m.facts.changed() {
 		return
 	}
-	h.facts = watch(file)
+	m.facts = watch(file)
 	_, err := readFacts(file)
-	if errors.Is(err, ErrMissing) && h.sets.formerFacts() == nil {
+	if errors.Is(err, ErrMissing) && m.sets.formerFacts() == nil {
 		err = nil
 	} else if err == nil {
-		h.factsDue = h.sets.missedFacts()
+		m.factsDue = m.sets.missedFacts()
 	}
-	h.faults.set(faultFacts, err)
+	m.faults.set(faultFacts, err)
 }
 
 func (a *agent) report(ctx context.Context, level slog.Level, kind, message string, err error) {

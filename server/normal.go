@@ -28,11 +28,14 @@ func (d nodeContext) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, 
 
 type member struct {
 	nodeContext
-	reports   *reports
-	confirmer *confirmer
-	renewal   *renewal
-	commands  *commands
-	health    *health
+	renewal  *renewal
+	commands *commands
+
+	nextRegistration, nextAlive, nextProbe time.Time
+
+	facts       watched   // as they were last looked at
+	nextConfirm time.Time // of the set in force
+	confirmWait *link.Backoff
 
 	// Of tryBrokers.
 	tried     watched
@@ -44,15 +47,10 @@ type member struct {
 // command's: [ErrRestart] or errStopped.
 func (a *agent) serve(ctx context.Context, v *inspection) error {
 	d := nodeContext{a, v}
-	m := &member{
-		nodeContext: d,
-		reports:     newReports(d),
-		confirmer:   &confirmer{nodeContext: d, wait: a.newBackoff()},
-		renewal:     newRenewal(d),
-		commands:    &commands{nodeContext: d},
-		health:      &health{nodeContext: d},
-	}
-	m.commands.renewal = m.renewal
+	m := &member{nodeContext: d, renewal: newRenewal(d), confirmWait: a.newBackoff()}
+	m.commands = &commands{nodeContext: d, renewal: m.renewal}
+	// Nodes that were switched on together do not publish together.
+	m.nextAlive = time.Now().Add(time.Duration(a.cfg.hooks.random() * float64(d.alive())))
 	wait := a.newBackoff()
 	for ctx.Err() == nil {
 		pause := wait.Next()
@@ -214,10 +212,10 @@ func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
 		}
 		return nil
 	}
-	m.health.check(ctx)
+	m.checkHealth(ctx)
 	var failed error
-	if !time.Now().Before(m.confirmer.next) {
-		failed = m.confirmer.confirmPending(ctx, conn)
+	if !time.Now().Before(m.nextConfirm) {
+		failed = m.confirmPending(ctx, conn)
 	}
 	if failed == nil && m.renewal.renewalDue() {
 		m.renewal.renew(ctx, conn)
@@ -229,7 +227,7 @@ func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
 		m.announceProvisioned = false
 		m.publishEvent(ctx, conn, lifecycleProvisioned, m.inspection)
 	}
-	if m.reports.publish(ctx, conn) {
+	if m.publishDue(ctx, conn) {
 		m.saveClock(ctx)
 	}
 	return failed
@@ -255,46 +253,29 @@ func (m *member) changed(ctx context.Context, connected bool) bool {
 	return err == nil && (v.mode != ModeNormal || changed)
 }
 
-type reports struct {
-	nodeContext
-	file      string
-	every     time.Duration // 0: never
-	nextFile  time.Time
-	nextAlive time.Time
-}
-
-// newReports schedules registration at once, and alive events after a random part of the interval, so that nodes
-// switched on together do not publish together.
-func newReports(d nodeContext) *reports {
-	r := &reports{nodeContext: d, file: d.registrationFile(), every: d.conf.RegistrationInterval}
-	r.every = cmp.Or(d.cfg.hooks.registration, r.every)
-	r.nextAlive = time.Now().Add(time.Duration(d.cfg.hooks.random() * float64(d.alive())))
-	return r
-}
-
-// publish reports whether it published an alive event.
-func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
-	now := time.Now()
-	if r.file != "" && r.every > 0 && !now.Before(r.nextFile) {
-		r.nextFile = now.Add(r.every)
-		r.register(ctx, conn)
+// publishDue reports whether it published an alive event.
+func (m *member) publishDue(ctx context.Context, conn *link.Conn) bool {
+	now, every := time.Now(), cmp.Or(m.cfg.hooks.registration, m.conf.RegistrationInterval)
+	if file := m.registrationFile(); file != "" && every > 0 && !now.Before(m.nextRegistration) {
+		m.nextRegistration = now.Add(every)
+		m.register(ctx, conn, file)
 	}
-	if now.Before(r.nextAlive) {
+	if now.Before(m.nextAlive) {
 		return false
 	}
-	r.nextAlive = now.Add(r.alive())
-	r.publishEvent(ctx, conn, lifecycleAlive, r.inspection)
+	m.nextAlive = now.Add(m.alive())
+	m.publishEvent(ctx, conn, lifecycleAlive, m.inspection)
 	return true
 }
 
-func (r *reports) register(ctx context.Context, conn *link.Conn) {
-	b, err := readRegistration(r.file)
+func (m *member) register(ctx context.Context, conn *link.Conn, file string) {
+	b, err := readRegistration(file)
 	if err == nil {
-		err = conn.Publish(wire.RegistrationSubject(r.identity), b)
+		err = conn.Publish(wire.RegistrationSubject(m.identity), b)
 	}
 	if err != nil {
-		r.problems.problem(ctx, slog.LevelWarn, msgRegistration, err, "node", r.identity)
+		m.problems.problem(ctx, slog.LevelWarn, msgRegistration, err, "node", m.identity)
 		return
 	}
-	r.problems.solved(msgRegistration)
+	m.problems.solved(msgRegistration)
 }

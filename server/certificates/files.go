@@ -23,6 +23,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/server/advice"
+	"muster/server/files"
 	"muster/server/trust"
 )
 
@@ -212,20 +213,16 @@ func (m *Manager) write(list []*target) error {
 
 // stage writes the new file beside the target: in the same directory it gets the same SELinux context.
 func (t *target) stage() error {
-	if err := remove(t.path + tempSuffix); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(t.path+tempSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(t.data)
-	if info, failed := f.Stat(); failed == nil && err == nil {
+	return files.WriteNew(t.path+tempSuffix, t.data, func(f *os.File) error {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
 		if uid, gid := ownerOf(info); uid != t.uid || gid != t.gid {
 			err = f.Chown(t.uid, t.gid)
 		}
-	}
-	return errors.Join(err, f.Chmod(t.mode), f.Sync(), f.Close())
+		return errors.Join(err, f.Chmod(t.mode))
+	})
 }
 
 // remove removes a file that may be missing.

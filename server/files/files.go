@@ -141,25 +141,19 @@ func (d *Dir) Begin(first ...File) error {
 	return d.Sync()
 }
 
-func (d *Dir) openNext() (root *os.Root, next string, err error) {
-	if root, err = os.OpenRoot(d.cfg.Dir); err != nil {
-		return nil, "", err
-	}
-	if next, err = d.staged(root); err != nil {
-		return nil, "", errors.Join(err, root.Close())
-	}
-	return root, next, nil
-}
-
 // Switch adds the files of set to the set being made, keeps the named files already in it, and puts it in force. After
 // an error the former set is still in force, and Switch can be called again. [Dir.Sync] makes the switch durable,
 // [Dir.Clean] removes the former set.
 func (d *Dir) Switch(set []File, keep ...string) error {
-	root, next, err := d.openNext()
+	root, err := os.OpenRoot(d.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	next, err := d.staged(root)
+	if err != nil {
+		return err
+	}
 	if err := d.tidy(root, next, keep); err != nil {
 		return err
 	}

@@ -62,22 +62,27 @@ func checkOccupied(at, target string) error {
 // write it. The name is durable once the directory is synced.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), "."+strings.TrimLeft(filepath.Base(path), ".")+".new")
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	err := WriteNew(temp, data, func(f *os.File) error { return f.Chmod(mode) })
 	if err == nil {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temp))
+		_ = os.Remove(temp) // err is what matters
 	}
-	return nil
+	return err
+}
+
+// WriteNew writes and syncs a file, which finish then gives its owner and mode. It first removes what is at the path.
+func WriteNew(path string, data []byte, finish func(*os.File) error) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, finish(f), f.Sync(), f.Close())
 }
 
 // link replaces what is at the path at by a link to target.

@@ -108,7 +108,6 @@ func (s *sets) withPushed(set []files.File, specifications map[string]wire.Speci
 	return append(set, files.File{Name: pushedFile, Data: b, Mode: 0o600}), err
 }
 
-// connected returns what the services need to ask a provisioner over conn.
 func (d nodeContext) connected(conn *link.Conn) *certificates.Node {
 	facts := func() json.RawMessage {
 		if facts, err := readFacts(d.cfg.factsFile(d.token, d.conf)); err == nil {

@@ -1,8 +1,8 @@
 // Package certificates keeps a node's service certificates: it makes keys, asks for certificates, writes the files that
 // services read, and renews them.
 //
-// A specification says what the node wants. It is a file of the node, or the provisioner pushes it. Each has a state
-// file, which is on disk before the next step is taken, so that a killed process continues where it stopped.
+// Each specification has a state file, which is on disk before the next step is taken, so that a killed process
+// continues where it stopped.
 package certificates
 
 import (
@@ -25,8 +25,7 @@ import (
 
 // Config configures [New].
 type Config struct {
-	// Dir is /etc/muster: it has certificates.d, actions.d, certificates.yaml and tls. Specifications may write below
-	// its directory tls only.
+	// Dir is /etc/muster. Of it, specifications may write to tls alone.
 	Dir string
 
 	State  string // directory of state files, made with mode 0700: SSLDIR/certificates
@@ -38,8 +37,7 @@ type Config struct {
 	// BackoffMin and BackoffMax bound the doubling wait between attempts.
 	BackoffMin, BackoffMax time.Duration
 
-	// WatchInterval is how often specifications, orders and the connection are looked at. The files of certificates
-	// are each minute.
+	// WatchInterval is how often specifications are looked at. The files of certificates are each minute.
 	WatchInterval time.Duration
 
 	Clock  trust.Clock
@@ -48,7 +46,6 @@ type Config struct {
 	Step   func(name string) // for tests: called after each change on disk
 }
 
-// in returns the path of a name in Dir.
 func (cfg *Config) in(name string) string { return filepath.Join(cfg.Dir, name) }
 
 // A Node is a node while it is connected to its fleet.
@@ -56,8 +53,8 @@ type Node struct {
 	Identity string                 // the name that the node has there
 	Facts    func() json.RawMessage // for names with templates
 
-	// Ask sends one request over the node's own connection. The answer was verified against the node's roots; a refusal
-	// is a [link.Refusal]. After another error the request may have been processed, and can be repeated.
+	// Ask returns a verified answer; a refusal is a [link.Refusal]. After another error the request may have been
+	// processed, and can be repeated.
 	Ask func(context.Context, *wire.CertificateRequest) (*wire.ServiceCertificate, error)
 }
 
@@ -167,7 +164,7 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// round reads all specifications, does the work that is due, and writes the metrics. Orders get their turn in between.
+// round does the work that is due. Orders get their turn in between.
 func (m *Manager) round(ctx context.Context) {
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -204,7 +201,6 @@ func (m *Manager) round(ctx context.Context) {
 	m.writeMetrics(ctx)
 }
 
-// work takes the steps that are due for one certificate.
 func (m *Manager) work(ctx context.Context, st *state) {
 	err := m.steps(ctx, st)
 	switch {

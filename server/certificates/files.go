@@ -225,7 +225,6 @@ func (t *target) stage() error {
 	})
 }
 
-// remove removes a file that may be missing.
 func remove(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -45,7 +45,6 @@ func (cfg *Config) settings() (settings, error) {
 	return s, nil
 }
 
-// loadSafe reads a file that no other user can change.
 func loadSafe(path string, dst any) error {
 	if err := inputfile.Safe(path); err != nil {
 		return err
@@ -108,7 +107,7 @@ func (cfg *Config) specification(name string) string {
 	return cfg.in("certificates.d/" + name + ".yaml")
 }
 
-// judge finds the problems of specifications, by themselves and together. The error is about all of them.
+// judge finds the problems of specifications, and returns one that is about all pushed ones.
 func (cfg *Config) judge(all map[string]*want) error {
 	bounds, unbounded := cfg.settings()
 	users, count := make(map[string][]string), 0 // of paths
@@ -143,7 +142,6 @@ func (cfg *Config) judge(all map[string]*want) error {
 	return unbounded
 }
 
-// check returns what a pushed specification may not have.
 func (s *settings) check(spec *wire.Specification) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -183,7 +181,6 @@ var (
 	unitName  = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:_.\\@-]*$`)
 )
 
-// action reads an action of the node.
 func (cfg *Config) action(name string) (*action, error) {
 	file := cfg.in("actions.d/" + name + ".yaml")
 	a := action{Timeout: conffile.Span(time.Minute)}
@@ -215,7 +212,7 @@ func (a *action) check() error {
 	return nil
 }
 
-// run runs an action. Only the name and paths of a specification reach it, by the environment.
+// run passes only the name and paths of a specification, by the environment.
 func (a *action) run(ctx context.Context, name string, spec *wire.Specification) (*ActionResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(a.Timeout))
 	defer cancel()

@@ -53,7 +53,7 @@ type state struct {
 	next   time.Time // of the next steps; zero: now
 }
 
-// adopted reports whether another program wrote the files in force.
+// adopted: another program wrote the files in force.
 func (st *state) adopted() bool { return st.InForce != nil && st.Written == nil }
 
 // A pair is a key with its request and, once issued, its certificate.
@@ -75,7 +75,6 @@ func asked(s wire.Specification) wire.Specification {
 
 func (p *pair) isFor(s *wire.Specification) bool { return reflect.DeepEqual(p.Asked, asked(*s)) }
 
-// newPair returns a pair without certificate, for the former key or a new one.
 func newPair(spec *wire.Specification, former *pair, node *Node) (*pair, error) {
 	var key crypto.PrivateKey
 	var err error
@@ -162,7 +161,6 @@ func (p *pair) check(now trust.Clock) (*x509.Certificate, error) {
 	return chain[0], trust.Verify(append(chain, cross...), roots, now, x509.ExtKeyUsageAny)
 }
 
-// content returns what a file with these parts contains.
 func (p *pair) content(parts []string) ([]byte, error) {
 	chain, err := trust.ParseCertificates(p.Certificate)
 	if err != nil {
@@ -192,7 +190,6 @@ func (p *pair) renewAt(spec *wire.Specification, leaf *x509.Certificate) time.Ti
 	return at
 }
 
-// describe says in the status what the specification and the certificate in force are.
 func (st *state) describe() {
 	st.Files = make(map[string]string)
 	for kind, f := range st.Specification.Files {

@@ -83,7 +83,6 @@ func (st *state) issued() *pair {
 	return st.Staged
 }
 
-// due reports whether a new certificate is needed.
 func (st *state) due(n *Node, now time.Time) bool {
 	p := st.InForce
 	return p == nil || st.Order != "" || !p.isFor(&st.Specification) || !now.Before(st.RenewAt) ||
@@ -266,7 +265,6 @@ func (m *Manager) settle(ctx context.Context, st *state, err error) {
 	}
 }
 
-// oneLine returns an error for reports.
 func oneLine(err error) string {
 	text := wire.OneLine(link.OneLine(err).Error())
 	return strings.ToValidUTF8(text[:min(len(text), wire.MaxCertificateError)], "")
@@ -285,7 +283,6 @@ func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 	return wait
 }
 
-// report tells the provisioner what changed.
 func (m *Manager) report(ctx context.Context, st *state) {
 	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason}
 	if st.Reported == r || !slices.Contains(wire.CertificateStates, r.State) {
@@ -301,7 +298,6 @@ func (m *Manager) report(ctx context.Context, st *state) {
 	}
 }
 
-// adopt puts the key and certificate in force that are in the files.
 func (m *Manager) adopt(st *state) error {
 	w := st.want
 	if w.problem != nil {
@@ -325,7 +321,6 @@ func (m *Manager) adopt(st *state) error {
 	return m.mark(st, Current)
 }
 
-// end removes the specification's file.
 func (m *Manager) end(st *state, revoke bool) error {
 	if st.want.source == "pushed" && !st.want.gone {
 		return advice.Errorf("remove it from the policy's decision", "the provisioner wants %s", st.Name)

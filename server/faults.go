@@ -63,7 +63,6 @@ func (f *faults) String() string {
 // probeEvery is the interval of writing to the disk, in intervals of [Config.WatchInterval]: by default a minute.
 const probeEvery = 30
 
-// checkHealth looks for faults while the agent is connected.
 func (m *member) checkHealth(ctx context.Context) {
 	if now := time.Now(); !now.Before(m.nextProbe) {
 		m.nextProbe = now.Add(probeEvery * m.cfg.WatchInterval)
@@ -71,7 +70,7 @@ func (m *member) checkHealth(ctx context.Context) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // reported as lost files
 		}
-		m.report(ctx, slog.LevelError, faultDisk, msgDisk, adviseWritable(err))
+		m.report(ctx, slog.LevelError, faultDisk, msgDisk, link.Explain(err, link.Peer{}))
 	}
 	m.checkFacts()
 }

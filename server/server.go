@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"muster/internal/disk"
@@ -67,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", advice.InText(err))
 	}
 	if err := a.sets.dir.Make(); err != nil {
-		return nil, fmt.Errorf("server: %w", adviseWritable(err))
+		return nil, fmt.Errorf("server: %w", advice.InText(link.Explain(err, link.Peer{})))
 	}
 	s := &Server{agent: a}
 	if cfg.Level != nil {
@@ -106,27 +104,13 @@ func newAgent(cfg Config) (*agent, error) {
 	return a, nil
 }
 
-func adviseWritable(err error) error {
-	const elsewhere = "use --config and --ssl-dir to name directories that "
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user can write to", err)
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: free space there, or "+elsewhere+"have space", err)
-	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: remount the file system writable, or "+elsewhere+"are writable and survive a restart",
-			err)
-	}
-	return err
-}
-
 // Run returns nil once ctx is done, or if a policy or a command asks the agent to stop. After [ErrRestart] the caller
 // has to run a new agent. It returns an error at the start if another agent runs ([ErrLocked]) or if the files allow no
 // mode ([ErrMode]). Later it logs problems and waits for their repair.
 func (s *Server) Run(ctx context.Context) error {
 	release, err := lockFile(s.sets.own(lockName))
 	if err != nil {
-		return fmt.Errorf("server: %w", adviseWritable(err))
+		return fmt.Errorf("server: %w", advice.InText(link.Explain(err, link.Peer{})))
 	}
 	defer release()
 	stop := context.AfterFunc(ctx, func() {

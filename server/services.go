@@ -56,7 +56,6 @@ func CertificateStatuses(cfg Config) ([]certificates.Status, error) {
 	return a.services.Statuses()
 }
 
-// runServices works until ctx is done.
 func (a *agent) runServices(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -30,7 +30,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 		return nil, err
 	}
 	if err := s.dir.Make(); err != nil { // in case the directory was removed meanwhile
-		return nil, adviseWritable(err)
+		return nil, err
 	}
 	if err := s.dir.Check(); err != nil {
 		return nil, adviseOccupied(err)

@@ -86,7 +86,9 @@ func (s *Specification) Check() error {
 	}
 	oneOf("key type", s.Key.Type, SpecificationKeys...)
 	oneOf("removed", s.Removed, "keep", "revoke")
-	errs = append(errs, checkUsages(s.Usages), s.checkNames(), s.checkFiles())
+	errs = append(errs, checkUsages(s.Usages))
+	s.checkNames(bad)
+	s.checkFiles(bad)
 	if _, err := RenewAt(s.Renew, time.Time{}, time.Time{}); err != nil {
 		bad("renew %w", err)
 	}
@@ -96,26 +98,25 @@ func (s *Specification) Check() error {
 	return nil
 }
 
-func (s *Specification) checkNames() error {
-	var errs []error
+func (s *Specification) checkNames(bad func(format string, args ...any)) {
 	if n := len(s.DNSNames) + len(s.IPAddresses) + len(s.URIs); n == 0 || n > maxServiceNames {
-		errs = append(errs, fmt.Errorf("%d names, want 1 to %d: dns_names, ip_addresses, uris", n, maxServiceNames))
+		bad("%d names, want 1 to %d: dns_names, ip_addresses, uris", n, maxServiceNames)
 	}
 	for _, name := range s.DNSNames {
-		_, err := ExpandName(name, func(string) (string, error) { return "x", nil })
-		errs = append(errs, err)
+		if _, err := ExpandName(name, func(string) (string, error) { return "x", nil }); err != nil {
+			bad("%w", err)
+		}
 	}
 	for _, address := range s.IPAddresses {
-		_, err := ParseNodeAddress(address)
-		errs = append(errs, err)
+		if _, err := ParseNodeAddress(address); err != nil {
+			bad("%w", err)
+		}
 	}
 	for _, text := range s.URIs {
 		if !ValidServiceURI(text) {
-			errs = append(errs, fmt.Errorf("URI %.80q, want one such as https://web.example.net/, at most 255 bytes",
-				text))
+			bad("URI %.80q, want one such as https://web.example.net/, at most 255 bytes", text)
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // ValidServiceURI reports whether a certificate can have the URI as a name.
@@ -178,49 +179,46 @@ func (s *Specification) Parts(file string) []string {
 	return parts[:3]
 }
 
-func (s *Specification) checkFiles() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("files: "+format, args...)) }
+func (s *Specification) checkFiles(bad func(format string, args ...any)) {
 	paths, written := make(map[string]string), make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		file, has := s.Files[name], s.Parts(name)
 		if name != "combined" && !slices.Contains(parts, name) {
-			bad("%.80q, want combined or one of %q", name, parts)
+			bad("files: %.80q, want combined or one of %q", name, parts)
 		}
 		if !path.IsAbs(file.Path) || path.Clean(file.Path) != file.Path || file.Path == "/" ||
 			len(file.Path) > 512 || CheckLine(file.Path) != nil {
-			bad("%s: path %.200q, want an absolute one without . and .., of at most 512 bytes", name, file.Path)
+			bad("files: %s: path %.200q, want an absolute one without . and .., of at most 512 bytes", name, file.Path)
 		}
 		if other, taken := paths[file.Path]; taken {
-			bad("%s and %s have one path", other, name)
+			bad("files: %s and %s have one path", other, name)
 		}
 		paths[file.Path] = name
 		for what, account := range map[string]string{"owner": file.Owner, "group": file.Group} {
 			if account != "" && (!ValidCertificateName(account) || len(account) > 32) {
-				bad("%s: %s %.80q is no name of an account", name, what, account)
+				bad("files: %s: %s %.80q is no name of an account", name, what, account)
 			}
 		}
 		if mode, err := file.Perm(0o600); err != nil {
-			bad("%s: %w", name, err)
+			bad("files: %s: %w", name, err)
 		} else if mode&2 != 0 || mode&7 != 0 && slices.Contains(has, "key") {
-			bad("%s: mode %s lets other users write it, or read a key", name, file.Mode)
+			bad("files: %s: mode %s lets other users write it, or read a key", name, file.Mode)
 		}
 		if len(file.Order) > 0 && name != "combined" {
-			bad("%s: order %.80q, which only the combined file has", name, file.Order)
+			bad("files: %s: order %.80q, which only the combined file has", name, file.Order)
 		}
 		for i, part := range has {
 			written[part] = true
 			if name == "combined" && (!slices.Contains(parts, part) || slices.Contains(has[:i], part)) {
-				bad("%s: order %.80q, want each of %q at most once", name, part, parts)
+				bad("files: %s: order %.80q, want each of %q at most once", name, part, parts)
 			}
 		}
 	}
 	for _, part := range []string{"key", "certificate"} {
 		if !written[part] {
-			bad("no file for the %s", part)
+			bad("files: no file for the %s", part)
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // Perm returns the file's mode, or preset if it has none.

@@ -131,13 +131,12 @@ type ActionResult struct {
 // longestWait is more than a backoff or a refusal asks for.
 const longestWait = 4 * time.Hour
 
-// A Manager keeps all service certificates of a node, and works on one at a time. Its methods are safe for concurrent
-// use.
+// A Manager works on one certificate at a time. Its methods are safe for concurrent use.
 type Manager struct {
 	cfg  Config
 	node atomic.Pointer[Node] // nil: not connected
 
-	// turn is full while a goroutine works on certificates. That goroutine owns the fields below.
+	// turn is full while a goroutine works. It owns the fields below.
 	turn    chan struct{}
 	states  map[string]*state
 	seen    *Node  // the node of the last round
@@ -254,7 +253,6 @@ func (m *Manager) Do(ctx context.Context, o Order) (*wire.ServiceCertificate, er
 	return nil, err
 }
 
-// writeMetrics writes the file for node_exporter, if the settings name one.
 func (m *Manager) writeMetrics(ctx context.Context) {
 	bounds, err := m.cfg.settings()
 	if err != nil || bounds.Metrics == "" {

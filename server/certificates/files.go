@@ -123,7 +123,6 @@ func (m *Manager) checkPlace(file string) error {
 	}
 }
 
-// look reads what is at the target. Only keys and certificates are replaced.
 func (t *target) look() error {
 	info, err := os.Lstat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +149,6 @@ func (t *target) look() error {
 	return nil
 }
 
-// replaceable matches the types of PEM that services read.
 var replaceable = regexp.MustCompile(`^(CERTIFICATE|(RSA |EC |ENCRYPTED )?PRIVATE KEY|(DH|EC) PARAMETERS)$`)
 
 // foreign refuses to replace a key that muster did not make.
@@ -170,7 +168,6 @@ func foreign(st *state, list []*target) error {
 	return nil
 }
 
-// found returns the key that is in files, and its certificate.
 func found(list []*target) (*pair, *x509.Certificate, error) {
 	for _, k := range list {
 		for _, c := range list {

@@ -60,8 +60,7 @@ type want struct {
 	gone    bool
 }
 
-// wants reads all specifications. A file of the node goes before a pushed one of its name. What cannot be read counts
-// as unchanged.
+// wants reads all specifications. What cannot be read counts as unchanged.
 func (cfg *Config) wants(states map[string]*state) (all map[string]*want, err error) {
 	all = make(map[string]*want)
 	entries, err := os.ReadDir(cfg.in("certificates.d"))
@@ -244,7 +243,6 @@ func (a *action) run(ctx context.Context, name string, spec *wire.Specification)
 	return result, err
 }
 
-// A tail keeps the last 4 KiB of what is written to it.
 type tail []byte
 
 func (t *tail) Write(b []byte) (int, error) {

@@ -107,7 +107,6 @@ func newPair(spec *wire.Specification, former *pair, node *Node) (*pair, error) 
 	return &pair{Key: string(text), CSR: csr, Asked: asked(*spec)}, err
 }
 
-// lookUp returns the value of a template: the identity, or a text or number of the facts.
 func (n *Node) lookUp(path string) (string, error) {
 	names := strings.Split(path, ".")
 	if names[0] == "identity" {
@@ -240,11 +239,10 @@ func (st *state) enter(to string, now time.Time) {
 		to = Renewing
 	}
 	if st.State != to {
-		st.State, st.Since = to, now.UTC()
+		st.State, st.Since = to, now.UTC().Round(0) // as on disk
 	}
 }
 
-// put writes the state if it changed.
 func (m *Manager) put(st *state) error {
 	b, err := json.Marshal(st)
 	if err != nil || bytes.Equal(b, st.onDisk) {

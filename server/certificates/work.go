@@ -284,13 +284,11 @@ func (m *Manager) wait(st *state, err error, needsPerson bool) time.Duration {
 }
 
 func (m *Manager) report(ctx context.Context, st *state) {
-	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason}
+	r := wire.CertificateState{State: st.State, Stuck: st.Stuck, Error: st.Reason, Since: st.Since}
 	if st.Reported == r || !slices.Contains(wire.CertificateStates, r.State) {
 		return
 	}
-	told := r
-	told.Since = st.Since
-	_, err := m.send(ctx, st, wire.CertificateRequest{Verb: wire.CertificateReport, Report: &told})
+	_, err := m.send(ctx, st, wire.CertificateRequest{Verb: wire.CertificateReport, Report: &r})
 	if err == nil {
 		st.Reported = r
 	} else {

@@ -67,11 +67,7 @@ type Config struct {
 
 // A Dir is a directory of sets. Only one process at a time may change it: the caller must hold a lock. Methods are not
 // safe for concurrent use.
-type Dir struct {
-	cfg      Config
-	unsynced bool // the names in it may not be durable yet
-	above    bool // the names above it may not be durable yet
-}
+type Dir struct{ cfg Config }
 
 // New returns the directory of cfg. It touches no disk.
 func New(cfg Config) *Dir {
@@ -84,8 +80,7 @@ func New(cfg Config) *Dir {
 	if cfg.Sync == nil {
 		cfg.Sync = disk.SyncDir
 	}
-	// A killed process may have left names that are not synced.
-	return &Dir{cfg: cfg, unsynced: true, above: true}
+	return &Dir{cfg}
 }
 
 // Make creates missing directories: Dir with mode 0700, those of Links with mode 0755.
@@ -186,7 +181,6 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 	if err := d.putInForce(root); err != nil {
 		return err
 	}
-	d.unsynced = true
 	d.cfg.Step("switched")
 	return nil
 }
@@ -208,11 +202,8 @@ func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	return nil
 }
 
-// Sync makes the changes since the last Sync durable.
+// Sync makes the names in the directory, and those on the way to it, durable.
 func (d *Dir) Sync() error {
-	if !d.unsynced {
-		return nil
-	}
 	dirs := append(d.linkDirs(), d.cfg.Dir)
 	for _, dir := range dirs {
 		if err := d.cfg.Sync(dir); err != nil {
@@ -220,14 +211,13 @@ func (d *Dir) Sync() error {
 		}
 	}
 	for _, dir := range dirs {
-		for up := filepath.Dir(dir); d.above && up != dir; dir, up = up, filepath.Dir(up) {
+		for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
 			// This process cannot have created names in an unreadable directory.
 			if err := d.cfg.Sync(up); err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
 		}
 	}
-	d.unsynced, d.above = false, false
 	d.cfg.Step("synced")
 	return nil
 }
@@ -250,7 +240,6 @@ func (d *Dir) Clean() error {
 			if err := os.Remove(at); err != nil {
 				return err
 			}
-			d.unsynced = true
 		}
 	}
 	data, _ := root.Readlink(dataLink)

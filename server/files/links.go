@@ -94,7 +94,6 @@ func (d *Dir) link(at, target string) error {
 	if err := os.Rename(temp, at); err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	d.unsynced = true
 	d.cfg.Step("linked " + filepath.Base(at))
 	return nil
 }

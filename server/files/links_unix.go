@@ -59,7 +59,6 @@ func (d *Dir) show(root *os.Root, name string) error {
 			return err
 		}
 	}
-	d.unsynced = true
 	return d.link(at, d.target(name))
 }
 

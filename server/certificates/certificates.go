@@ -61,7 +61,7 @@ type Node struct {
 // A Verb is what an [Order] wants.
 type Verb string
 
-// Verbs of orders.
+// Verbs.
 const (
 	Renew  Verb = "renew"  // now, with the key that the specification says
 	Rekey  Verb = "rekey"  // now, with a new key even if the specification keeps it

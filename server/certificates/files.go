@@ -151,7 +151,6 @@ func (t *target) look() error {
 
 var replaceable = regexp.MustCompile(`^(CERTIFICATE|(RSA |EC |ENCRYPTED )?PRIVATE KEY|(DH|EC) PARAMETERS)$`)
 
-// foreign refuses to replace a key that muster did not make.
 func foreign(st *state, list []*target) error {
 	for _, t := range list {
 		if slices.Contains(st.Written, t.path) || !bytes.Contains(t.old, []byte("PRIVATE KEY-----")) {
@@ -181,8 +180,8 @@ func found(list []*target) (*pair, *x509.Certificate, error) {
 	return nil, nil, errors.New("the files have no key with its certificate")
 }
 
-// write makes all targets that differ as they should be. All are on disk beside their paths before the first is
-// replaced, so a full disk changes nothing. If the process dies between two renames, the next one repeats this.
+// write replaces the targets that differ. All are on disk beside their paths before the first is replaced, so a full
+// disk changes nothing. If the process dies between two renames, the next one repeats this.
 func (m *Manager) write(list []*target) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(t *target) bool { return t.same })
 	for _, t := range list {

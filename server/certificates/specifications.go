@@ -21,10 +21,10 @@ import (
 	"muster/server/advice"
 )
 
-// mostPushed is the most that a pushed specification may set as a file's mode.
+// mostPushed is the highest mode of pushed files.
 const mostPushed = 0o640
 
-// settings are the node's own bounds of pushed specifications.
+// settings bound pushed specifications.
 type settings struct {
 	Directories []string `yaml:"directories"` // below which they may write
 	Owners      []string `yaml:"owners"`      // users and groups that files may have

@@ -56,7 +56,7 @@ type state struct {
 // adopted: another program wrote the files in force.
 func (st *state) adopted() bool { return st.InForce != nil && st.Written == nil }
 
-// A pair is a key with its request and, once issued, its certificate.
+// A pair is a key with its request and certificate.
 type pair struct {
 	Key         string             `json:"key"` // PKCS #8 in PEM
 	CSR         []byte             `json:"csr,omitempty"`
@@ -228,7 +228,6 @@ func readStates(dir string) (map[string]*state, error) {
 	return all, err
 }
 
-// mark takes a step of the life of a certificate and writes it to disk.
 func (m *Manager) mark(st *state, to string) error {
 	st.enter(to, m.now())
 	return m.put(st)

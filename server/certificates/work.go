@@ -75,7 +75,7 @@ func (m *Manager) steps(ctx context.Context, st *state) error {
 	return err
 }
 
-// issued returns the pair that is to be put in force; nil: none.
+// issued returns the pair that is to be put in force.
 func (st *state) issued() *pair {
 	if st.Staged == nil || st.Staged.Certificate == "" {
 		return nil
@@ -187,7 +187,6 @@ func (m *Manager) save(st *state) error {
 	return m.mark(st, Saved)
 }
 
-// act runs the action. It may run again after a crash.
 func (m *Manager) act(ctx context.Context, st *state) error {
 	a, err := m.cfg.action(st.Specification.Action)
 	if err != nil {
@@ -203,7 +202,6 @@ func (m *Manager) act(ctx context.Context, st *state) error {
 	return m.mark(st, ActedOn)
 }
 
-// remove does what the specification says for its own end. The state file goes last.
 func (m *Manager) remove(ctx context.Context, st *state) error {
 	if err := m.mark(st, Removing); err != nil {
 		return err
@@ -231,7 +229,6 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 	return errors.Join(remove(filepath.Join(m.cfg.State, st.Name+".json")), disk.SyncDir(m.cfg.State))
 }
 
-// settle records how the steps ended, and when to take the next ones.
 func (m *Manager) settle(ctx context.Context, st *state, err error) {
 	st.describe()
 	now := m.now().UTC()

@@ -92,8 +92,9 @@ var causes = []struct {
 	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
 	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
 	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission),
-		"allow the agent to write or connect there: check owner, mode, mount options, attributes (lsattr), and SELinux, " +
-			"AppArmor or the systemd unit; or use --config and --ssl-dir to name directories that its user can write to"},
+		"allow the agent to write or connect there: check owner, mode, mount options, " +
+			"attributes (lsattr), and SELinux, AppArmor or the systemd unit; or use --config and --ssl-dir " +
+			"to name directories that its user can write to"},
 }
 
 func is(targets ...error) func(error) bool {

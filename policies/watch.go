@@ -19,7 +19,7 @@ const pollInterval = time.Second
 func (e *Engine) Run(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var before, done, logged string // stamps at the last poll and at the last reload; last failure
+	var before, done string // stamps at the last poll and at the last reload
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,11 +29,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		now := stamps(e.cfg.Paths)
 		if now == before && now != done {
 			done = now
-			err := e.follow(ctx, logged)
-			if logged = ""; err != nil {
-				logged = err.Error()
-			}
-			if err != nil && !errors.Is(err, ErrInvalid) {
+			if err := e.follow(ctx); err != nil && !errors.Is(err, ErrInvalid) {
 				done = "" // a file can become readable without a new stamp
 			}
 		}
@@ -42,16 +38,16 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // follow reloads the policy and logs the result, without repeating a failure.
-func (e *Engine) follow(ctx context.Context, logged string) error {
-	start, old := time.Now(), e.Digest()
+func (e *Engine) follow(ctx context.Context) error {
+	start, old, refused := time.Now(), e.Digest(), e.Refused()
 	changed, err := e.reload(ctx)
 	switch {
 	case ctx.Err() != nil: // the process is stopping; the policy is not at fault
 		return nil
-	case err != nil && err.Error() != logged:
+	case err != nil && fmt.Sprint(err) != fmt.Sprint(refused):
 		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", e.Digest(), "err",
 			err)
-	case err == nil && (changed || logged != ""): // after a failure the files may be the former ones again
+	case err == nil && (changed || refused != nil): // after a failure the files may be the former ones again
 		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", time.Since(start))
 	}
 	return err

@@ -75,28 +75,11 @@ func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 }
 
 func (r *CRLRequest) sign(issuing *x509.Certificate, key crypto.Signer) ([]byte, error) {
-	entries, err := r.entries()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
-	}
-	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
-		Number:                    new(big.Int).SetUint64(r.Number),
-		ThisUpdate:                r.ThisUpdate.UTC(),
-		NextUpdate:                r.NextUpdate.UTC(),
-		RevokedCertificateEntries: entries,
-	}, issuing, key)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAuthority, err)
-	}
-	return der, nil
-}
-
-func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 	entries := make([]x509.RevocationListEntry, 0, len(r.Revoked))
 	for _, c := range r.Revoked {
 		serial, ok := new(big.Int).SetString(c.Serial, 16)
 		if !ok || serial.Sign() <= 0 || strings.ToLower(c.Serial) != c.Serial {
-			return nil, fmt.Errorf("serial number %.80q, want lower-case hex", c.Serial)
+			return nil, fmt.Errorf("%w: serial number %.80q, want lower-case hex", ErrRequest, c.Serial)
 		}
 		// Revocation and CRL may get their times from different clocks.
 		at := c.At.UTC().Truncate(time.Second)
@@ -107,7 +90,16 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		entries = append(entries, entry)
 	}
 	slices.SortFunc(entries, func(a, b x509.RevocationListEntry) int { return a.SerialNumber.Cmp(b.SerialNumber) })
-	return entries, nil
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+		Number:                    new(big.Int).SetUint64(r.Number),
+		ThisUpdate:                r.ThisUpdate.UTC(),
+		NextUpdate:                r.NextUpdate.UTC(),
+		RevokedCertificateEntries: entries,
+	}, issuing, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAuthority, err)
+	}
+	return der, nil
 }
 
 // EncodeCRL returns a CRL in PEM. CRLs of several issuers can be concatenated.

@@ -38,34 +38,12 @@ type CSR struct {
 	KeyType   string           // [KeyType] of PublicKey
 }
 
-// PuppetExtensions has the last arcs of Puppet's extensions below 1.3.6.1.4.1.34380.1.1, by name.
-var PuppetExtensions = map[string]int{
-	"pp_uuid":             1,
-	"pp_instance_id":      2,
-	"pp_image_name":       3,
-	"pp_preshared_key":    4,
-	"pp_cost_center":      5,
-	"pp_product":          6,
-	"pp_project":          7,
-	"pp_application":      8,
-	"pp_service":          9,
-	"pp_employee":         10,
-	"pp_created_by":       11,
-	"pp_environment":      12,
-	"pp_role":             13,
-	"pp_software_version": 14,
-	"pp_department":       15,
-	"pp_cluster":          16,
-	"pp_provisioner":      17,
-	"pp_region":           18,
-	"pp_datacenter":       19,
-	"pp_zone":             20,
-	"pp_network":          21,
-	"pp_securitypolicy":   22,
-	"pp_cloudplatform":    23,
-	"pp_apptier":          24,
-	"pp_hostname":         25,
-	"pp_owner":            26,
+// PuppetExtensions has the names of Puppet's extensions by their last arc below 1.3.6.1.4.1.34380.1.1, from 1 on.
+var PuppetExtensions = []string{
+	"", "pp_uuid", "pp_instance_id", "pp_image_name", "pp_preshared_key", "pp_cost_center", "pp_product",
+	"pp_project", "pp_application", "pp_service", "pp_employee", "pp_created_by", "pp_environment", "pp_role",
+	"pp_software_version", "pp_department", "pp_cluster", "pp_provisioner", "pp_region", "pp_datacenter", "pp_zone",
+	"pp_network", "pp_securitypolicy", "pp_cloudplatform", "pp_apptier", "pp_hostname", "pp_owner",
 }
 
 // KeyRequest is the content of a request for a key alone, whose possession the caller has verified. The error wraps
@@ -196,7 +174,7 @@ func (c *CSR) readExtensions(req *x509.CertificateRequest) error {
 
 // puppetExtension returns the name of one of [PuppetExtensions], or "".
 func puppetExtension(id asn1.ObjectIdentifier) string {
-	for name, arc := range PuppetExtensions {
+	for arc, name := range PuppetExtensions {
 		if id.Equal(append(slices.Clip(oidPuppet), arc)) {
 			return name
 		}

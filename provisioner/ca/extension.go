@@ -37,8 +37,8 @@ func (r *Request) extensions() ([]pkix.Extension, error) {
 	}
 	var all []pkix.Extension
 	for name, value := range r.Extensions {
-		arc, ok := PuppetExtensions[name]
-		if !ok || name == "pp_preshared_key" { // a secret
+		arc := slices.Index(PuppetExtensions, name)
+		if arc < 1 || name == "pp_preshared_key" { // a secret
 			errs = append(errs, fmt.Errorf("extension %.40q, want one of Puppet's, like pp_role", name))
 		}
 		if value == "" || len(value) > maxExtensionBytes || !printable(value) {

@@ -72,7 +72,7 @@ func puppetExtension(t *testing.T, name, value string) pkix.Extension {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arc := ca.PuppetExtensions[name]
+	arc := slices.Index(ca.PuppetExtensions, name)
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34380, 1, 1, arc}, Value: text}
 }
 

@@ -67,7 +67,7 @@ func AddCertificate(to Parent, all Verbs) {
 	v.output.Forms = cli.ListForms()
 	v.output.AddFlags(c)
 	v, c = add("show", "Show all about service certificates.", "  %[1]s web\n  %[1]s web -o json",
-		(*certificateVerb).show)
+		(*certificateVerb).list)
 	v.output.AddFlags(c)
 	c.Arg("name", "Name of a service certificate.").Required().StringsVar(&v.names)
 	v, c = add("check", "Check the service certificates, for monitoring.", checkHelp, (*certificateVerb).check)
@@ -121,25 +121,18 @@ func actionOf(a *certificates.ActionResult) string {
 	return fmt.Sprintf("%s, exit status %d: %s", a.Name, a.Exit, strings.TrimSpace(a.Output))
 }
 
+// list shows a row for each certificate, or a block for each that is named.
 func (v *certificateVerb) list(context.Context) error {
 	list, err := v.statuses()
 	if err != nil {
 		return err
 	}
-	if len(list) == 0 && v.output.ForPeople() {
+	switch {
+	case len(list) == 0 && v.output.ForPeople():
 		cli.Say(os.Stderr, "muster-server", "this node has no service certificates")
 		return nil
-	}
-	return cli.WriteList(v.out, &v.output, map[string][]status{"certificates": list}, list, certificateColumns)
-}
-
-func (v *certificateVerb) show(context.Context) error {
-	list, err := v.statuses()
-	switch {
-	case err != nil:
-		return err
-	case v.output.JSON():
-		return cli.WriteJSON(v.out, map[string][]status{"certificates": list})
+	case len(v.names) == 0 || v.output.JSON():
+		return cli.WriteList(v.out, &v.output, map[string][]status{"certificates": list}, list, certificateColumns)
 	}
 	var parts cli.Parts
 	for _, s := range list {
@@ -169,11 +162,7 @@ func (v *certificateVerb) check(context.Context) error {
 func (v *certificateVerb) send(ctx context.Context) (err error) {
 	for _, name := range v.names {
 		v.order.Name = name
-		answer, failed := v.ask(ctx, v.order)
-		if failed == nil && answer.Error != "" {
-			failed = errors.New(answer.Error)
-		}
-		if failed != nil {
+		if _, failed := v.ask(ctx, v.order); failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", name, failed))
 		}
 	}

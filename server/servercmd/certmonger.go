@@ -95,12 +95,10 @@ func (v *certmongerVerb) submit(ctx context.Context) error {
 	}
 	answer, err := v.ask(ctx, *order)
 	switch {
-	case err == nil && answer.Error == "":
-		return v.print(answer.Certificate.Certificate)
-	case err == nil && answer.Final:
-		return v.end(exitRejected, answer.Error, errors.New(answer.Error))
 	case err == nil:
-		err = errors.New(answer.Error)
+		return v.print(answer.Certificate.Certificate)
+	case answer.Final:
+		return v.end(exitRejected, answer.Error, err)
 	}
 	// certmonger asks again soon, then less and less often, and at most four times later if the provisioner wants it.
 	const cookie = "muster %d"

@@ -74,6 +74,8 @@ func (f *files) ask(ctx context.Context, order certificates.Order) (*server.Answ
 	err := socket.Ask(ctx, f.cfg.Socket, order, &answer)
 	if errors.Is(err, socket.ErrNoAgent) {
 		err = fmt.Errorf("%w: start it (systemctl start muster-server), or name its socket with --socket", err)
+	} else if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
 	}
 	return &answer, err
 }

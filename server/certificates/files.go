@@ -96,13 +96,13 @@ func (m *Manager) checkPlace(file string) error {
 	}
 	for at := file; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
-		for _, path := range own {
-			if mine, failed := os.Stat(path); at == path || err == nil && failed == nil && os.SameFile(mine, info) {
-				return final{fmt.Errorf("%s is muster's own: use another path", at)}
-			}
-		}
 		switch {
-		case at == file:
+		case slices.ContainsFunc(own, func(path string) bool {
+			mine, failed := os.Stat(path)
+			return at == path || err == nil && failed == nil && os.SameFile(mine, info)
+		}):
+			err = fmt.Errorf("%s is muster's own: use another path", at)
+		case at == file: // it may be missing
 			continue
 		case errors.Is(err, fs.ErrNotExist):
 			err = advice.New(err, "make the directory: mkdir "+inputfile.ShellWord(at))

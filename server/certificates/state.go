@@ -243,6 +243,7 @@ func (st *state) enter(to string, now time.Time) {
 }
 
 func (m *Manager) put(st *state) error {
+	st.describe()
 	b, err := json.Marshal(st)
 	if err != nil || bytes.Equal(b, st.onDisk) {
 		return err

@@ -183,7 +183,6 @@ func (m *Manager) save(st *state) error {
 		p.Saved = m.now().UTC()
 		st.InForce, st.Staged, st.Order = p, nil, ""
 	}
-	st.describe()
 	return m.mark(st, Saved)
 }
 
@@ -230,7 +229,6 @@ func (m *Manager) remove(ctx context.Context, st *state) error {
 }
 
 func (m *Manager) settle(ctx context.Context, st *state, err error) {
-	st.describe()
 	now := m.now().UTC()
 	overdue := st.InForce != nil && now.After(st.NotAfter.Add(st.NotBefore.Sub(st.NotAfter)/10))
 	needsPerson, request := errors.As(err, new(final)), errors.As(err, new(link.Unanswered))
@@ -312,7 +310,6 @@ func (m *Manager) adopt(st *state) error {
 	}
 	p.Asked, p.Jitter = asked(w.spec), m.cfg.Random()
 	st.InForce, st.Staged, st.Written, st.Order, st.Tries = p, nil, nil, "", 0
-	st.describe()
 	return m.mark(st, Current)
 }
 

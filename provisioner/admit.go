@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
@@ -31,17 +32,9 @@ func (p *Provisioner) Fresh() error {
 func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trust.MaxAge)
 	defer cancel()
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
 	for {
-		err := p.Fresh()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+		if err := p.Fresh(); err == nil || !span.Sleep(ctx, 50*time.Millisecond) {
 			return err
-		case <-look.C:
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"muster/internal/wire"
@@ -25,21 +26,13 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 	record, repeated, err := c.confirm(ctx)
 	p.done(RequestConfirm, begun, err)
 	if err != nil {
-		var r *Refusal
-		if !errors.As(err, &r) {
-			r = refuse(wire.CodeUnavailable, err)
-		}
+		r := RefusalOf(err, wire.CodeUnavailable)
 		e := RefusalEvent(m.Identity, r, p.moment(), source.Address)
-		if !p.shouldReport(ctx, &e, r.Code == wire.CodeOfferUnusable) {
-			return r
-		}
-		p.cfg.Emit(e)
-		msg := "confirmation refused"
-		if r.Code == wire.CodeOfferUnusable {
+		msg, unusable := "confirmation refused", r.Code == wire.CodeOfferUnusable
+		if unusable {
 			msg = "node cannot use its offer"
 		}
-		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
-			"source", source.Address, "err", e.Cause)
+		p.reportRefusal(ctx, slog.LevelWarn, msg, e, unusable)
 		return r
 	}
 	p.reportProvisioned(ctx, record, c.attempt, source, repeated)

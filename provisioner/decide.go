@@ -37,7 +37,7 @@ func (a *attempt) decide(ctx context.Context) error {
 func (a *attempt) ask(ctx context.Context, in *policies.Input) error {
 	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
 	d, err := a.cfg.Policy.Decide(ctx, in)
-	if !a.edge.keeps() && (err == nil || ctx.Err() == nil) { // a canceled evaluation is no decision
+	if !a.source.Edge.keeps() && (err == nil || ctx.Err() == nil) { // a canceled evaluation is no decision
 		a.cfg.Observe(in, d, err, asked)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *attempt) configure(ctx context.Context) (err error) {
 		Input:    a.seen,
 		Verified: a.token,
 		CSRDER:   a.request.CSR,
-		Edge:     a.edge,
+		Edge:     a.source.Edge,
 	})
 	return err
 }

@@ -38,8 +38,7 @@ type proof struct {
 	begun   time.Time // monotonic, since Config.Now may be wrong
 	request *wire.EnrollRequest
 	source  Source
-	edge    *Edge // nil for muster's own agents
-	renewal bool  // without a token, over the node's session
+	renewal bool // without a token, over the node's session
 
 	certificate []byte // of a renewal in a recovery: the node's certificate in DER
 
@@ -91,13 +90,6 @@ type findings struct {
 // All checks come before the write of the record, and the reply comes after its acknowledgement. So a crash at any step
 // is harmless: before the write there is nothing to undo, and after it the same request gets the same certificate.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
-	return p.EnrollOver(ctx, nil, r, source)
-}
-
-// EnrollOver is [Provisioner.Enroll] for a client of another system, which source.Protocol names.
-func (p *Provisioner) EnrollOver(
-	ctx context.Context, e *Edge, r *wire.EnrollRequest, source Source,
-) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
 	a := &attempt{proof: proof{
@@ -106,7 +98,6 @@ func (p *Provisioner) EnrollOver(
 		begun:       time.Now(),
 		request:     r,
 		source:      source,
-		edge:        e,
 	}}
 	enrolled, written, err := a.enroll(ctx)
 	p.done(RequestEnroll, a.begun, err)
@@ -149,11 +140,7 @@ func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, 
 }
 
 func (a *attempt) reportRefused(ctx context.Context, err error) error {
-	var r *Refusal
-	if !errors.As(err, &r) {
-		r = refuse(wire.CodeUnavailable, err)
-	}
-	r, told := a.notePending(ctx, r)
+	r, told := a.notePending(ctx, RefusalOf(err, wire.CodeUnavailable))
 	r.Proven = !a.renewal && a.provenBy() == policies.ProofToken
 	e := RefusalEvent(a.request.Identity, r, a.moment(), a.source.Address)
 	if a.source.Protocol == ProtocolPuppet && a.provenBy() == policies.ProofNone && !a.isPending(r) {
@@ -169,10 +156,6 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	if told {
 		return r
 	}
-	if !a.shouldReport(ctx, &e, a.fromNamedNode()) {
-		return r
-	}
-	a.cfg.Emit(e)
 	level := slog.LevelWarn
 	if r.Code == wire.CodeDeferred || r.Code == wire.CodeApprovalPending || r.Code == wire.CodeShutdown {
 		level = slog.LevelInfo
@@ -181,13 +164,8 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	if a.renewal {
 		msg = "renewal refused"
 	}
-	a.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
-		"source", a.source.Address, "token_id", e.Token, "err", e.Cause)
+	a.reportRefusal(ctx, level, msg, e, a.source.Node != "" && string(a.source.Node) == a.request.Identity)
 	return r
-}
-
-func (a *proof) fromNamedNode() bool {
-	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
 
 func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
@@ -264,8 +242,8 @@ func (a *proof) proveRequest() error {
 
 func (a *proof) proveKey() (err error) {
 	r := a.request
-	if a.edge != nil {
-		a.csr = a.edge.Key
+	if a.source.Edge != nil {
+		a.csr = a.source.Edge.Key
 	} else if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
 		return refuse(wire.CodeCSRInvalid, err)
 	}
@@ -276,7 +254,7 @@ func (a *proof) proveKey() (err error) {
 		return refuse(wire.CodeCSRInvalid, fmt.Errorf("certificate request asks for the extensions %s: "+
 			"only pp_ extensions are permitted", strings.Join(oids, ", ")))
 	}
-	if a.edge != nil && a.edge.Session {
+	if a.source.Edge != nil && a.source.Edge.Session {
 		a.vouching = a.csr.KeyHash
 		return nil
 	}
@@ -342,7 +320,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkNames(ctx); err != nil {
 		return nil, false, err
 	}
-	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.edge))
+	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.source.Edge))
 	if err != nil {
 		return nil, false, refuse(IssueCode(err), err)
 	}
@@ -422,7 +400,7 @@ func (a *attempt) classify(ctx context.Context) error {
 		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
 			return refuse(wire.CodeUnavailable, err)
 		}
-		if c.grant != nil && c.grant.Reprovision && (a.edge == nil || !a.edge.Settled) {
+		if c.grant != nil && c.grant.Reprovision && (a.source.Edge == nil || !a.source.Edge.Settled) {
 			c.grant = nil
 		}
 		a.grant = c.grant

@@ -21,15 +21,17 @@ func (a *attempt) checkNames(ctx context.Context) error {
 		return nil
 	}
 	err := checkAdded(a.identity, c, a.token, a.cfg.Reserved)
-	for _, name := range c.DNSNames {
-		if err == nil && name != string(a.identity) {
-			err = a.checkForeign(ctx, wire.Identity(name))
+	if err == nil {
+		read := func(ctx context.Context, id wire.Identity) (*Record, error) {
+			r, _, err := a.cfg.Store.Record(ctx, id)
+			return r, err
 		}
+		err = a.record.checkForeign(ctx, a.identity, c.DNSNames, read)
 	}
-	if _, ok := errors.AsType[*Refusal](err); err == nil || ok {
-		return err
+	if err == nil {
+		return nil
 	}
-	return refuse(wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+	return RefusalOf(fmt.Errorf("policy: certificate: %w", err), wire.CodeCertificateFailed)
 }
 
 func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
@@ -48,21 +50,23 @@ func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
 	return nil
 }
 
-// checkForeign refuses the identity of another node. A name that the node's certificate has stays: else another node
+// checkForeign refuses the identities of other nodes. A name that the node's certificate has stays: else another node
 // could end its renewals by enrolling under this name.
-func (a *attempt) checkForeign(ctx context.Context, name wire.Identity) error {
-	other, _, err := a.cfg.Store.Record(ctx, name)
-	if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
-		return refuse(StoreCode(err), err)
+func (r *Record) checkForeign(ctx context.Context, id wire.Identity, names []string,
+	read func(context.Context, wire.Identity) (*Record, error)) error {
+	for _, name := range names {
+		if name == string(id) {
+			continue
+		}
+		other, err := read(ctx, wire.Identity(name))
+		if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
+			return refuse(StoreCode(err), err)
+		}
+		if (err != nil || other != nil && other.State != StateRetired) && !r.certifies(wire.Identity(name)) {
+			return fmt.Errorf("dns_names: %s is the identity of another node", name)
+		}
 	}
-	if err == nil && (other == nil || other.State == StateRetired) || a.record.certifies(name) {
-		return nil
-	}
-	return errForeign(name)
-}
-
-func errForeign(name wire.Identity) error {
-	return fmt.Errorf("dns_names: %s is the identity of another node", name)
+	return nil
 }
 
 // certifies reports whether the present certificate, or the offer, has the DNS name.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -198,15 +199,18 @@ func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(key)
 }
 
-// shouldReport bounds the reports about refused requests: by node if its key is on record, else by address, since token
-// holders can invent names.
-func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event, onRecord bool) bool {
-	if onRecord {
-		return allowRepeat(p.repeats.messages, e)
+// reportRefusal reports a refused request, unless too many were: by node if its key is on record, else by address, since
+// token holders can invent names.
+func (p *Provisioner) reportRefusal(ctx context.Context, level slog.Level, msg string, e events.Event, onRecord bool) {
+	ok := onRecord && allowRepeat(p.repeats.messages, &e)
+	if !onRecord {
+		if e.LeftOut, ok = p.cfg.Budget.Report(e.Source); e.LeftOut > 0 {
+			p.cfg.Log.WarnContext(ctx, "refusals not reported", "source", e.Source, "left_out", e.LeftOut)
+		}
 	}
-	leftOut, ok := p.cfg.Budget.Report(e.Source)
-	if e.LeftOut = leftOut; leftOut > 0 {
-		p.cfg.Log.WarnContext(ctx, "refusals not reported", "source", e.Source, "left_out", leftOut)
+	if ok {
+		p.cfg.Emit(e)
+		p.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", e.Code, //nolint:sloglint // callers pass literals
+			"source", e.Source, "token_id", e.Token, "err", e.Cause)
 	}
-	return ok
 }

@@ -40,11 +40,8 @@ func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Sub
 	if err == nil {
 		files, err = s.Edge.complete(wire.Identity(s.Identity), files)
 	}
-	if r := (*Refusal)(nil); errors.As(err, &r) {
-		return wire.Files{}, r
-	}
 	if err != nil {
-		return wire.Files{}, refuse(wire.CodeConfigurationFailed, err)
+		return wire.Files{}, RefusalOf(err, wire.CodeConfigurationFailed)
 	}
 	return files, nil
 }
@@ -115,11 +112,16 @@ func (p *Preview) Follow(ctx context.Context, in *policies.Input, d *policies.De
 	if err := p.reserved(string(id), token); err != nil && in.Node.Reason != string(ReasonRenew) {
 		return wire.Files{}, refuse(wire.CodeIdentityReserved, err)
 	}
-	if err := checkAdded(id, &d.Certificate, token, p.reserved); err != nil {
-		return wire.Files{}, refuse(wire.CodeCertificateFailed, err)
+	err = checkAdded(id, &d.Certificate, token, p.reserved)
+	if err == nil && p.Record != nil && len(d.Certificate.DNSNames) > 0 {
+		own, unread := p.Record(ctx, id)
+		if unread != nil {
+			return wire.Files{}, unread
+		}
+		err = own.checkForeign(ctx, id, d.Certificate.DNSNames, p.Record)
 	}
-	if err := p.checkForeign(ctx, id, d.Certificate.DNSNames); err != nil {
-		return wire.Files{}, err
+	if err != nil {
+		return wire.Files{}, RefusalOf(err, wire.CodeCertificateFailed)
 	}
 	maxTTL, puppet := p.MaxTTL, in.Source.Protocol == ProtocolPuppet.String()
 	if puppet {
@@ -159,27 +161,6 @@ func (p *Preview) reserved(host string, token *jwt.Verified) error {
 		return nil
 	}
 	return wire.CheckReserved(wire.Identity(host))
-}
-
-// checkForeign refuses the identities of other nodes, unless the node on record has the name already.
-func (p *Preview) checkForeign(ctx context.Context, id wire.Identity, names []string) error {
-	if p.Record == nil || len(names) == 0 {
-		return nil
-	}
-	own, err := p.Record(ctx, id)
-	for _, name := range names {
-		if err != nil {
-			return err
-		}
-		if name == string(id) || own.certifies(wire.Identity(name)) {
-			continue
-		}
-		var other *Record
-		if other, err = p.Record(ctx, wire.Identity(name)); other != nil && other.State != StateRetired {
-			return refuse(wire.CodeCertificateFailed, errForeign(wire.Identity(name)))
-		}
-	}
-	return err
 }
 
 // Forecast returns the code with which the key of an open approval will be refused, or "". It ignores policy and token.

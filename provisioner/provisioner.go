@@ -41,6 +41,9 @@ type Source struct {
 
 	Protocol Protocol
 
+	// Edge is nil for muster's own agents.
+	Edge *Edge
+
 	// Server is the name of the node's broker, or ""; it determines the site.
 	Server string
 
@@ -235,11 +238,7 @@ func (p *Provisioner) Reject(ctx context.Context, node string, code wire.Code, e
 	if source.Protocol == ProtocolPuppet { // anyone can send these
 		e.Type = events.Attempt
 	}
-	if p.shouldReport(ctx, &e, false) {
-		p.cfg.Emit(e)
-		p.cfg.Log.WarnContext(ctx, "request rejected", "node", node, "code", code, "source", source.Address,
-			"err", e.Cause)
-	}
+	p.reportRefusal(ctx, slog.LevelWarn, "request rejected", e, false)
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/trust"
 )
@@ -63,12 +64,10 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		}
 		first = false
 		w.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
-		select {
-		case <-ctx.Done():
+		if !span.Sleep(ctx, wait) {
 			return refuse(wire.CodeStoreUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
-		case <-time.After(wait):
-			wait = min(2*wait, publishBackoffMax)
 		}
+		wait = min(2*wait, publishBackoffMax)
 	}
 }
 

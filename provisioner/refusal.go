@@ -81,10 +81,15 @@ func CodeOf(err error) wire.Code {
 	if err == nil {
 		return ""
 	}
+	return RefusalOf(err, wire.CodeUnavailable).Code
+}
+
+// RefusalOf returns the refusal that err wraps, or a new one with the code.
+func RefusalOf(err error, otherwise wire.Code) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
-		return r.Code
+		return r
 	}
-	return wire.CodeUnavailable
+	return refuse(otherwise, err)
 }
 
 // unproven has the codes of unauthenticated requests. Their events have their own stream, so that a flood cannot

@@ -21,27 +21,18 @@ var errSession = errors.New("the key that signed the renewal has no live certifi
 var errUnconfirmed = errors.New("two certificates of the signing key are live, and the later one is not confirmed")
 
 // Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The node is proven by
-// its session ([Source].Node) and by a signature of a live certificate's key. An expired, revoked or used-up token does
-// not stop a renewal.
+// its session ([Source].Node) and by a signature of a live certificate's key; a client of another system signs nothing,
+// see [Edge.Session]. An expired, revoked or used-up token does not stop a renewal.
 //
 // The current certificate stays live until the node confirms the next one, so a lost message always leaves an admitted
 // certificate. The same key (in hardware, for example) gets a new certificate after two thirds of the current one's
 // life.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
-	return p.RenewOver(ctx, nil, r, source)
-}
-
-// RenewOver is [Provisioner.Renew] for a client of another system, which source.Protocol names. Its key is that of its
-// session, see [Edge.Session], and it signs nothing.
-func (p *Provisioner) RenewOver(
-	ctx context.Context, e *Edge, r *wire.RenewRequest, source Source,
-) (*wire.Enrolled, error) {
 	a := &attempt{proof: proof{
 		Provisioner: p,
 		id:          wire.NewID(),
 		begun:       time.Now(),
 		source:      source,
-		edge:        e,
 		renewal:     true,
 		certificate: r.Certificate,
 		request: &wire.EnrollRequest{
@@ -64,7 +55,7 @@ func (p *Provisioner) RenewOver(
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
-	if !e.keeps() { // the confirmation of another configuration is an event
+	if !source.Edge.keeps() { // the confirmation of another configuration is an event
 		a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	}
 	return enrolled, nil
@@ -93,7 +84,7 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 		identity:  a.identity,
 		keyHash:   a.csr.KeyHash,
 		vouching:  a.vouching,
-		keep:      a.edge.keeps(),
+		keep:      a.source.Edge.keeps(),
 		requested: a.now(),
 	})
 	switch {

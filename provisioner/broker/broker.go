@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
 
@@ -104,13 +103,13 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-func (b *Broker) running() (*server.Server, error) {
+func (b *Broker) running() (*runningServer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.server == nil {
 		return nil, ErrNotRunning
 	}
-	return b.server.Server, nil
+	return b.server, nil
 }
 
 const (

@@ -14,7 +14,7 @@ import (
 )
 
 // certificate checks validity by the gate's clock, usage and role. TLS has verified chain and key.
-func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denied) {
+func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, error) {
 	deadline, err := g.checkChain(p.Certificates)
 	if err != nil {
 		return nil, &Denied{wire.CodeDenied, err}
@@ -39,7 +39,7 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 	}
 }
 
-func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time.Time) (*Admission, *Denied) {
+func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time.Time) (*Admission, error) {
 	id, err := wire.ParseIdentity(name)
 	if err != nil {
 		return nil, &Denied{wire.CodeIdentityInvalid, fmt.Errorf("%w: %w", ErrCertificate, err)}

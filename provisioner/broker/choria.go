@@ -36,7 +36,7 @@ const maxChoriaSubscriptions = 8
 func maxChoria(maxConnections int) int { return max(1, maxConnections/6) }
 
 // choria admits a Choria server. Its user, which is unique to the connection, is reported with each of its messages.
-func (g *Gate) choria(ctx context.Context, p Presented) (*Admission, *Denied) {
+func (g *Gate) choria(ctx context.Context, p Presented) (*Admission, error) {
 	id, err := wire.ParseIdentity(p.Name)
 	if err != nil {
 		return nil, &Denied{wire.CodeIdentityInvalid, err}

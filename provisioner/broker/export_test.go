@@ -12,7 +12,7 @@ func (b *Broker) Server() *server.Server {
 	if err != nil {
 		panic(err)
 	}
-	return s
+	return s.Server
 }
 
 const AllCommands = allCommands

@@ -114,23 +114,16 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 // Authorize returns a *[Denied] as its error. With a certificate, the token is ignored: a refused node that fell
 // back to its token could lose its identity unnoticed.
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
-	var a *Admission
-	var d *Denied
 	switch {
 	case p.InProcess:
-		a = &Admission{Account: AccountMuster, User: "muster"}
+		return &Admission{Account: AccountMuster, User: "muster"}, nil
 	case len(p.Certificates) > 0:
-		a, d = g.certificate(ctx, p)
-	default:
-		a, d = g.token(ctx, p)
+		return g.certificate(ctx, p)
 	}
-	if d != nil {
-		return nil, d
-	}
-	return a, nil
+	return g.token(ctx, p)
 }
 
-func (g *Gate) token(ctx context.Context, p Presented) (*Admission, *Denied) {
+func (g *Gate) token(ctx context.Context, p Presented) (*Admission, error) {
 	switch {
 	case p.Token == "":
 		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: neither token nor certificate", ErrCredentials)}

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"muster/internal/disk"
+	"muster/internal/span"
 )
 
 var (
@@ -36,21 +35,16 @@ const (
 // with an error while a check hangs, then with nil; slow must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
 	return watchHealth(ctx, func() error {
-		b.mu.Lock()
-		r := b.server
-		b.mu.Unlock()
-		if r == nil {
-			return nil // the broker is stopping
+		r, err := b.running()
+		if err != nil {
+			return nil //nolint:nilerr // the broker is stopping
 		}
 		return r.failed()
 	}, slow)
 }
 
 func watchHealth(ctx context.Context, health func() error, slow func(error)) error {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
-	failed := false
-	for {
+	for failed := false; ; {
 		err := checkHealth(ctx, health, slow)
 		switch {
 		case ctx.Err() != nil:
@@ -58,11 +52,8 @@ func watchHealth(ctx context.Context, health func() error, slow func(error)) err
 		case err != nil && failed:
 			return fmt.Errorf("%w: %w", ErrStoreFailed, err)
 		}
-		failed = err != nil
-		select {
-		case <-ctx.Done():
+		if failed = err != nil; !span.Sleep(ctx, healthEvery) {
 			return nil
-		case <-tick.C:
 		}
 	}
 }
@@ -83,17 +74,6 @@ func checkHealth(ctx context.Context, health func() error, slow func(error)) err
 			return nil
 		}
 	}
-}
-
-// storeFailed needs a file of the directory that was opened at startup. An empty account means all accounts.
-func storeFailed(s *server.Server, account string, opened *os.File) error {
-	if err := disk.InPlace(opened); err != nil {
-		return err
-	}
-	if err := healthOf(s, account, isWriteError); !errors.Is(err, errBusy) {
-		return err
-	}
-	return nil // the next check decides
 }
 
 var errBusy = errors.New("the server was busy")

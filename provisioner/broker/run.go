@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/disk"
 )
 
 const (
@@ -70,28 +72,33 @@ func (r *runningServer) start(
 
 // ready waits for the listener. A server that cannot start reports the reason only to its logger.
 func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
-	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
+	for end := time.Now().Add(startTimeout); ; {
+		listens := r.ReadyForConnections(listenTry)
 		switch err := log.failed(); {
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case listens && r.lock != nil && !r.JetStreamEnabled():
+			return errors.New("JetStream did not start")
+		case listens:
+			return nil
 		case time.Now().After(end):
 			return errors.New("not listening")
 		}
 	}
-	switch err := log.failed(); {
-	case err != nil:
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case r.lock != nil && !r.JetStreamEnabled():
-		return errors.New("JetStream did not start")
-	}
-	return nil
 }
 
-func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
+// failed reports write errors, and a directory that is not the one that was opened.
+func (r *runningServer) failed() error {
+	if err := disk.InPlace(r.lock); err != nil {
+		return err
+	}
+	if err := healthOf(r.Server, r.account, isWriteError); !errors.Is(err, errBusy) {
+		return err
+	}
+	return nil // the next check decides
+}
 
 func (r *runningServer) stop(end func()) {
 	end()

@@ -149,9 +149,9 @@ func (s *session) exchange(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.source.Server = s.server
+	s.source.Server, s.source.Edge = s.server, edge
 	s.mu.Unlock()
-	enrolled, err := s.cfg.Provisioner.EnrollOver(ctx, edge, request, s.source)
+	enrolled, err := s.cfg.Provisioner.Enroll(ctx, request, s.source)
 	if err != nil {
 		return err
 	}

@@ -287,11 +287,7 @@ func message(err error) *wire.Refusal {
 	if err == nil {
 		return nil
 	}
-	r, ok := errors.AsType[*provisioner.Refusal](err)
-	if !ok {
-		r = &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
-	}
-	return r.Message()
+	return provisioner.RefusalOf(err, wire.CodeUnavailable).Message()
 }
 
 // respond seals the reply to a sealed request, and signs another one. If it is lost, the node asks again.

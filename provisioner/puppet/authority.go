@@ -109,6 +109,8 @@ func (s *Server) readRequest(r *request) (*verdict, wire.Code, error) {
 	case err != nil:
 		return nil, wire.CodeIdentityInvalid, badRequest("Subject hostname format is invalid")
 	}
+	source := r.source()
+	source.Edge = &provisioner.Edge{Key: csr, TTL: r.ttl()}
 	return &verdict{
 		identity: id,
 		request: wire.EnrollRequest{
@@ -117,8 +119,7 @@ func (s *Server) readRequest(r *request) (*verdict, wire.Code, error) {
 			CSR:      block.Bytes,
 			Agent:    r.agent(),
 		},
-		edge:   &provisioner.Edge{Key: csr, TTL: r.ttl()},
-		source: r.source(),
+		source: source,
 	}, "", nil
 }
 
@@ -176,9 +177,10 @@ func (s *Server) renew(w http.ResponseWriter, r *request) {
 		text(w, http.StatusForbidden, err.Error())
 		return
 	}
-	enrolled, err := s.cfg.Provisioner.RenewOver(r.Context(),
-		&provisioner.Edge{Key: key, Session: true, TTL: r.ttl()},
-		&wire.RenewRequest{ID: wire.NewID(), Identity: string(r.node.Identity), Agent: r.agent()}, r.source())
+	source := r.source()
+	source.Edge = &provisioner.Edge{Key: key, Session: true, TTL: r.ttl()}
+	enrolled, err := s.cfg.Provisioner.Renew(r.Context(),
+		&wire.RenewRequest{ID: wire.NewID(), Identity: string(r.node.Identity), Agent: r.agent()}, source)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -246,7 +248,6 @@ const (
 type verdict struct {
 	identity wire.Identity
 	request  wire.EnrollRequest
-	edge     *provisioner.Edge
 	source   provisioner.Source
 
 	mu      sync.Mutex
@@ -300,10 +301,10 @@ func (s *Server) recall(ctx context.Context, address string, name wire.Identity)
 // judge asks the provisioner. The caller holds v.mu or is the only one that knows v.
 func (s *Server) judge(ctx context.Context, v *verdict) {
 	v.request.ID = wire.NewID()
-	enrolled, err := s.cfg.Provisioner.EnrollOver(ctx, v.edge, &v.request, v.source)
+	enrolled, err := s.cfg.Provisioner.Enroll(ctx, &v.request, v.source)
 	v.at, v.serial, v.leaf, v.refusal = s.cfg.Now(), "", nil, nil
 	if err != nil {
-		v.refusal = refusalOf(err)
+		v.refusal = provisioner.RefusalOf(err, wire.CodeUnavailable)
 		return
 	}
 	v.serial, v.leaf = enrolled.Serial, leafOf(enrolled.Certificate)
@@ -319,7 +320,7 @@ func (s *Server) current(ctx context.Context, v *verdict, atOnce bool) (leaf []b
 		if err == nil {
 			return v.leaf, nil
 		}
-		v.serial, v.leaf, v.refusal = "", nil, refusalOf(err)
+		v.serial, v.leaf, v.refusal = "", nil, provisioner.RefusalOf(err, wire.CodeUnavailable)
 	}
 	if atOnce || s.cfg.Now().Sub(v.at).Abs() >= judgedAgain {
 		s.judge(ctx, v)

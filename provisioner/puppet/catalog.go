@@ -81,8 +81,9 @@ func (s *Server) configure(r *request, facts []byte) (*wire.Enrolled, error) {
 	case len(values) == 0:
 		renewal.FactsError = "the request has no facts"
 	}
-	edge := &provisioner.Edge{Key: key, Session: true, Keep: true, Complete: checkFiles}
-	return s.cfg.Provisioner.RenewOver(r.Context(), edge, renewal, r.source())
+	source := r.source()
+	source.Edge = &provisioner.Edge{Key: key, Session: true, Keep: true, Complete: checkFiles}
+	return s.cfg.Provisioner.Renew(r.Context(), renewal, source)
 }
 
 // valuesOf returns the facts in an agent's document. It may be empty.

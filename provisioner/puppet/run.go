@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner"
 )
 
 const (
@@ -65,7 +66,7 @@ func faultOf(err error) *fault {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f
 	}
-	r := refusalOf(err)
+	r := provisioner.RefusalOf(err, wire.CodeUnavailable)
 	f := &fault{status: http.StatusForbidden, kind: "RUNTIME_ERROR", message: strings.TrimSpace(reason(r))}
 	if wait := r.Message().Wait(); wire.MeaningOf(r.Code).Retry && wait < time.Minute {
 		f.status, f.after = http.StatusServiceUnavailable, max(wait, time.Second)

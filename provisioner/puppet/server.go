@@ -244,7 +244,7 @@ func (s *Server) forbid(w http.ResponseWriter, r *request, err error) {
 
 // refuse tells a node the reason.
 func refuse(w http.ResponseWriter, err error) {
-	r, status := refusalOf(err), http.StatusForbidden
+	r, status := provisioner.RefusalOf(err, wire.CodeUnavailable), http.StatusForbidden
 	if wire.MeaningOf(r.Code).Retry {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		status = http.StatusServiceUnavailable
@@ -255,13 +255,6 @@ func refuse(w http.ResponseWriter, err error) {
 func reason(r *provisioner.Refusal) string {
 	m := r.Message()
 	return fmt.Sprintf("%s: %s; %s\n", m.Code, m.Message, m.Remedy)
-}
-
-func refusalOf(err error) *provisioner.Refusal {
-	if r, ok := errors.AsType[*provisioner.Refusal](err); ok {
-		return r
-	}
-	return &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
 }
 
 func busy(w http.ResponseWriter) {

@@ -386,15 +386,13 @@ func (q *request) note(ctx context.Context, err error) error {
 
 // refused reports a refusal, and returns it.
 func (q *request) refused(ctx context.Context, err error) *provisioner.Refusal {
-	r, ok := errors.AsType[*provisioner.Refusal](err)
-	if !ok {
-		r = &provisioner.Refusal{Code: wire.CodeUnavailable, Err: err}
-	}
+	r := provisioner.RefusalOf(err, wire.CodeUnavailable)
 	e := provisioner.RefusalEvent(string(q.source.Node), r, q.moment(), q.source.Address)
 	e.Type, e.Name = events.CertificateFailed, q.Name
 	if q.decision != nil {
 		e.Policy = q.decision.Digest
 	}
+	var ok bool
 	if e.LeftOut, ok = q.refusals.Take(q.source.Node); ok {
 		q.own.Emit(e)
 		q.own.Log.WarnContext(ctx, "service certificate refused", "node", e.Node, "name", q.Name, "code", r.Code,

@@ -253,8 +253,9 @@ configuration := {"role": object.get(input.facts, "role", "none")}
 			t.Fatal(err)
 		}
 		for _, keep := range []bool{false, true} {
-			e, err := f.p.RenewOver(f.Context(), &provisioner.Edge{Key: key, Session: true, Keep: keep},
-				&wire.RenewRequest{ID: wire.NewID(), Identity: thief.name}, a.session())
+			source := a.session()
+			source.Edge = &provisioner.Edge{Key: key, Session: true, Keep: keep}
+			e, err := f.p.Renew(f.Context(), &wire.RenewRequest{ID: wire.NewID(), Identity: thief.name}, source)
 			if provisioner.CodeOf(err) != wire.CodeRenewSession || e != nil {
 				t.Errorf("%s, keep %v: %v", what, keep, err)
 			}

@@ -146,9 +146,13 @@ func (a *puppetAgent) ask() (*wire.Enrolled, error) {
 }
 
 func (a *puppetAgent) askOnce(ctx context.Context, p *provisioner.Provisioner) (*wire.Enrolled, error) {
-	return p.EnrollOver(ctx, &provisioner.Edge{Key: a.csr, TTL: aYear}, &wire.EnrollRequest{
+	return p.Enroll(ctx, &wire.EnrollRequest{
 		ID: wire.NewID(), Identity: a.name, Token: wire.Secret(a.token), CSR: a.der, Agent: "puppet 8.11.0",
-	}, provisioner.Source{Address: puppetSource, Protocol: provisioner.ProtocolPuppet})
+	}, provisioner.Source{
+		Address:  puppetSource,
+		Protocol: provisioner.ProtocolPuppet,
+		Edge:     &provisioner.Edge{Key: a.csr, TTL: aYear},
+	})
 }
 
 func (a *puppetAgent) enrolled() *wire.Enrolled {
@@ -196,8 +200,10 @@ func (a *puppetAgent) renew(keep bool, facts string) (*wire.Enrolled, error) {
 		return nil, err
 	}
 	return steadily(a.f, func() (*wire.Enrolled, error) {
-		return a.p.RenewOver(a.f.Context(), &provisioner.Edge{Key: key, Session: true, Keep: keep, TTL: aYear},
-			&wire.RenewRequest{ID: wire.NewID(), Identity: a.name, Facts: json.RawMessage(facts)}, a.session())
+		source := a.session()
+		source.Edge = &provisioner.Edge{Key: key, Session: true, Keep: keep, TTL: aYear}
+		return a.p.Renew(a.f.Context(),
+			&wire.RenewRequest{ID: wire.NewID(), Identity: a.name, Facts: json.RawMessage(facts)}, source)
 	})
 }
 

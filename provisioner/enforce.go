@@ -204,8 +204,7 @@ func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 	return p.logs.Sync(ctx)
 }
 
-// EntryAbout returns a new entry that revokes or retires the identity, with all unexpired certificates: a copied disk
-// may have superseded ones.
+// EntryAbout returns a new entry that revokes or retires the identity, with all unexpired certificates.
 func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) *trust.Revocation {
 	e := trust.NewRevocation(kind, now, c)
 	e.Node = r.Identity

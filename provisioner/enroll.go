@@ -320,7 +320,8 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkNames(ctx); err != nil {
 		return nil, false, err
 	}
-	certificate, err := a.authority().Issue(certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.source.Edge))
+	request := certificateOf(a.identity, a.csr.PublicKey, &a.decision.Certificate, a.source.Edge)
+	certificate, err := a.authority().Issue(request)
 	if err != nil {
 		return nil, false, refuse(IssueCode(err), err)
 	}

@@ -67,8 +67,7 @@ func (p *Provisioner) NoteFault(ctx context.Context, id wire.Identity, serial, c
 	p.cfg.Emit(e)
 }
 
-// ReportRun reports a failed run of an unmodified agent with its cause, or without a cause the first run after it that
-// did not fail.
+// ReportRun reports a failed run of an unmodified agent, or without a cause the first run after it that did not fail.
 func (p *Provisioner) ReportRun(ctx context.Context, id wire.Identity, cause string) {
 	e := events.Event{Type: events.RunRecovered, Time: p.moment(), Node: string(id), Cause: cause}
 	if cause != "" {

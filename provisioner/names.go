@@ -13,8 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// checkNames judges the names and addresses that the policy adds to a certificate, as the identity was judged at the
-// enrollment.
+// checkNames judges the names and addresses that the policy adds to a certificate, as the identity was judged.
 func (a *attempt) checkNames(ctx context.Context) error {
 	c := &a.decision.Certificate
 	if len(c.DNSNames) == 0 && len(c.IPAddresses) == 0 {
@@ -50,8 +49,8 @@ func checkAdded(id wire.Identity, c *policies.Certificate, token *jwt.Verified,
 	return nil
 }
 
-// checkForeign refuses the identities of other nodes. A name that the node's certificate has stays: else another node
-// could end its renewals by enrolling under this name.
+// checkForeign refuses the identities of other nodes. A name that the node's certificate has stays: else enrolling
+// under it would end the node's renewals.
 func (r *Record) checkForeign(ctx context.Context, id wire.Identity, names []string,
 	read func(context.Context, wire.Identity) (*Record, error)) error {
 	for _, name := range names {

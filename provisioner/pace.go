@@ -199,8 +199,8 @@ func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(key)
 }
 
-// reportRefusal reports a refused request, unless too many were: by node if its key is on record, else by address, since
-// token holders can invent names.
+// reportRefusal bounds the reports by node if its key is on record, else by address, since token holders can invent
+// names.
 func (p *Provisioner) reportRefusal(ctx context.Context, level slog.Level, msg string, e events.Event, onRecord bool) {
 	ok := onRecord && allowRepeat(p.repeats.messages, &e)
 	if !onRecord {

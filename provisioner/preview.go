@@ -21,8 +21,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// filesOf makes the files of a node that is admitted, and refuses those that the node would not write. The error is a
-// *[Refusal].
+// filesOf refuses files that the node would not write. The error is a *[Refusal].
 func filesOf(ctx context.Context, from Configurator, d *policies.Decision, s Subject) (wire.Files, error) {
 	files := wire.Files{Configuration: d.Configuration}
 	var err error

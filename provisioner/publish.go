@@ -28,9 +28,7 @@ type records struct{ *Provisioner }
 // If the outcome is unknown, it reads the record. If that is r, only the acknowledgement was lost. If the newest
 // revision is still the given one, it writes the same bytes again: should the first write arrive late, one of them is a
 // conflict. If a lagging cluster member answers the read, the attempt signs again and may find its own first write: its
-// id alone does not prove that a record is r.
-//
-// An acknowledged record must not be changed (see [remembered]).
+// id alone does not prove that a record is r. An acknowledged record must not be changed.
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := r.Check(); err != nil {
 		return refuse(wire.CodeUnavailable, err)
@@ -88,9 +86,8 @@ const (
 	recentFor = 30 * time.Second
 )
 
-// A remembered record saves confirmations a read. It must not be changed. Other processes write too, so it is good only
-// for a write under compare-and-set. After a restore the revision may belong to another record, so it is not used after
-// [recentFor].
+// A remembered record saves confirmations a read. It is good only for a write under compare-and-set, and until
+// [recentFor]: after a restore the revision may belong to another record.
 type remembered struct {
 	record   *Record
 	revision trust.Revision

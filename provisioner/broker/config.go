@@ -32,7 +32,7 @@ type Config struct {
 	// WebSocket is optional.
 	WebSocket WebSocketConfig
 
-	// StoreDir is made with mode 0700 if missing. Required.
+	// StoreDir is made if missing. Required.
 	StoreDir string
 
 	// MaxStoreBytes must be below the free space, since a full disk stops all writes until a restart. Zero means

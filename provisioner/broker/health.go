@@ -31,8 +31,8 @@ const (
 	maxBusyChecks = 5000
 )
 
-// Watch returns [ErrStoreFailed] after two failed checks, a second apart, and nil when ctx is done. It calls slow
-// with an error while a check hangs, then with nil; slow must not block.
+// Watch returns [ErrStoreFailed] after two failed checks, and nil when ctx is done. It calls slow with an error while
+// a check hangs, then with nil; slow must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
 	return watchHealth(ctx, func() error {
 		r, err := b.running()

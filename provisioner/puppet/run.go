@@ -20,7 +20,7 @@ const (
 	typeBinary   = "application/octet-stream"
 )
 
-// Limits of bodies: a run has 10 to 20 kB of facts, encoded twice, and a report of up to 135 kB.
+// Limits: a run has 10 to 20 kB of facts, encoded twice, and a report of up to 135 kB.
 const (
 	maxFactsBody  = 2 << 20
 	maxReportBody = 4 << 20

@@ -7,7 +7,6 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
@@ -122,8 +121,7 @@ func Fingerprint(pub crypto.PublicKey) (SignerID, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
-	sum := sha256.Sum256(der)
-	return SignerID(hex.EncodeToString(sum[:])), nil
+	return SignerID(wire.Sum(der)), nil
 }
 
 func checkPublic(pub crypto.PublicKey) error {

@@ -1,8 +1,6 @@
 package jwt
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -50,8 +48,7 @@ func tokenID(by SignerID, c *compact) TokenID {
 	if text == "" {
 		kind, text = "input", c.signingInput
 	}
-	sum := sha256.Sum256([]byte("muster token id v1\n" + string(by) + "\n" + kind + "\n" + text))
-	return TokenID(hex.EncodeToString(sum[:])[:32])
+	return TokenID(wire.Sum([]byte("muster token id v1\n" + string(by) + "\n" + kind + "\n" + text))[:32])
 }
 
 func (v *Verified) checkTimes(now time.Time) error {

@@ -2,8 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -70,8 +68,7 @@ func (a *attempt) pendingKey(r *Refusal) *waiting.Key {
 		Agent:      events.Scrub(events.Cut(a.request.Agent, waiting.MaxText)),
 	}
 	if a.source.Protocol == ProtocolPuppet && !a.renewal {
-		sum := sha256.Sum256(a.request.CSR)
-		w.Fingerprint = hex.EncodeToString(sum[:])
+		w.Fingerprint = wire.Sum(a.request.CSR)
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest

@@ -3,8 +3,6 @@ package provisioner
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -219,7 +217,7 @@ func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (s
 		if i == nil {
 			continue
 		}
-		if sum := sha256.Sum256(i.DER); hex.EncodeToString(sum[:]) == digest {
+		if wire.Sum(i.DER) == digest {
 			return i.Serial, nil
 		}
 	}

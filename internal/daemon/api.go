@@ -72,32 +72,33 @@ func (c *Config) serverRequest(names []string, addresses []net.IP) ca.Request {
 	}
 }
 
-type api struct {
+// A shownCertificate is what a listener shows.
+type shownCertificate struct {
 	own   *ownCertificate // nil if it is from a file
 	shown atomic.Pointer[tls.Certificate]
 
 	path, key string // of the file
 }
 
-func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
-	a := &api{path: cfg.API.Certificate, key: cfg.API.Key}
+func newAPI(cfg Config, authority *ca.Authority, opts Options) (*shownCertificate, error) {
+	a := &shownCertificate{path: cfg.API.Certificate, key: cfg.API.Key}
 	if a.path != "" {
 		return a, a.load()
 	}
-	return ownAPI("API", cfg.serverRequest(cfg.API.Names, parseIPs(cfg.API.Addresses)), authority, opts)
+	return showOwn("API", cfg.serverRequest(cfg.API.Names, parseIPs(cfg.API.Addresses)), authority, opts)
 }
 
-func ownAPI(what string, r ca.Request, authority *ca.Authority, opts Options) (*api, error) {
-	a := &api{own: newOwnCertificate(what, r, p256, authority, opts)}
+func showOwn(what string, r ca.Request, authority *ca.Authority, opts Options) (*shownCertificate, error) {
+	a := &shownCertificate{own: newOwnCertificate(what, r, p256, authority, opts)}
 	shown, err := a.own.issue()
-	if errors.Is(err, ca.ErrAuthority) { // Run reports it, as for the broker
+	if errors.Is(err, ca.ErrAuthority) { // Run reports it; see [Daemon.Usable]
 		return a, nil
 	}
 	a.shown.Store(&shown)
 	return a, err
 }
 
-func (a *api) load() error {
+func (a *shownCertificate) load() error {
 	c, err := keyPair(a.path, a.key)
 	if err == nil {
 		a.shown.Store(&c)
@@ -123,7 +124,7 @@ func keyPair(certificate, key string) (tls.Certificate, error) {
 }
 
 // certificate reads the files for each connection. If they are unreadable or do not match, the last certificate stays.
-func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (a *shownCertificate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var err error
 	if a.own == nil {
 		err = a.load()
@@ -134,14 +135,14 @@ func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.Join(errNoCertificate, err)
 }
 
-func (a *api) run(ctx context.Context) error {
+func (a *shownCertificate) run(ctx context.Context) error {
 	if a == nil || a.own == nil {
 		return nil
 	}
 	return a.own.run(ctx, func(c tls.Certificate) { a.shown.Store(&c) })
 }
 
-func (a *api) leaf() (*x509.Certificate, error) {
+func (a *shownCertificate) leaf() (*x509.Certificate, error) {
 	c, err := a.certificate(nil)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (a *api) leaf() (*x509.Certificate, error) {
 }
 
 // hosts returns the names and addresses in the certificate, if it can be read.
-func (a *api) hosts() (hosts []string) {
+func (a *shownCertificate) hosts() (hosts []string) {
 	leaf, err := a.leaf()
 	if err != nil {
 		return nil // reported as the API's fault
@@ -162,7 +163,7 @@ func (a *api) hosts() (hosts []string) {
 }
 
 // usable returns why the listener has no valid certificate now, or nil.
-func (a *api) usable(now time.Time) error {
+func (a *shownCertificate) usable(now time.Time) error {
 	leaf, err := a.leaf()
 	switch {
 	case err != nil:

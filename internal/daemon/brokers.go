@@ -81,7 +81,6 @@ type link struct {
 	embedded *broker.Broker   // nil if external
 	external *broker.External // nil if embedded
 
-	shown        atomic.Pointer[tls.Certificate]
 	ready        chan struct{}         // closed once the auth callout is served
 	calloutError atomic.Pointer[error] // why the auth callout is not served, or nil
 }
@@ -89,7 +88,6 @@ type link struct {
 // newLink makes the link call appeared when an external server appears.
 func newLink(b *base, g *gate, appeared func()) (*link, error) {
 	l := &link{base: b, ready: make(chan struct{})}
-	l.shown.Store(&b.parts.shown)
 	config := broker.GateConfig{
 		TrustDomain:    b.cfg.TrustDomain,
 		VerifyToken:    g.verifyToken,
@@ -130,7 +128,7 @@ func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broke
 		MaxStoreBytes:  limit,
 		MaxConnections: c.MaxConnections,
 		WebSocket:      broker.WebSocketConfig{Listen: c.WebSocket.Listen, Plain: c.WebSocket.Plain},
-		Certificate:    l.parts.shown,
+		Certificate:    l.parts.broker.certificate,
 		ClientCAs:      l.parts.authority.Roots(),
 		Gate:           gate,
 		Refused:        refused,
@@ -166,7 +164,7 @@ func (l *link) brokerTLS() *tls.Config {
 		RootCAs:          l.parts.authority.Roots(),
 		VerifyConnection: l.verifyBroker,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return l.shown.Load(), nil
+			return cmp.Or(l.parts.broker.shown.Load(), new(tls.Certificate)), nil
 		},
 	}
 }
@@ -178,14 +176,6 @@ func (l *link) verifyBroker(state tls.ConnectionState) error {
 		err = fmt.Errorf("certificate of %s %.100q is not a broker's", role, name)
 	}
 	return err
-}
-
-func (l *link) setCertificate(c tls.Certificate) {
-	if l.embedded != nil {
-		l.embedded.SetCertificate(c)
-		return
-	}
-	l.shown.Store(&c)
 }
 
 // authenticate serves the auth callout until ctx is done. Other provisioners answer while this one retries.

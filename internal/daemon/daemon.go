@@ -216,7 +216,6 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	}
 	defer d.watchStore(ctx)() // after its streams were created, or they would count as lost
 	err = d.serve(ctx, service, ready)
-	d.logWritten(ctx)
 	d.closeStore(ctx)
 	return err
 }
@@ -331,9 +330,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"inputs":               d.reports.record,
 		"shadow policy":        d.reports.runShadow,
 		"orders":               d.Store().Run,
-		"broker certificate": func(ctx context.Context) error {
-			return d.parts.certificate.run(ctx, d.broker.setCertificate)
-		},
+		"broker certificate":   d.parts.broker.run,
 		"connections":          d.broker.authenticate,
 		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store()) },
 		"API certificate":      d.parts.api.run,
@@ -403,16 +400,6 @@ func NeedsOperator(err error) bool {
 	lasting := []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign,
 		store.ErrInstallation, store.ErrHalfRestored, store.ErrDamaged}
 	return slices.ContainsFunc(lasting, func(e error) bool { return errors.Is(err, e) })
-}
-
-// logWritten is for `muster bench`, which reads the number of writes.
-func (d *Daemon) logWritten(ctx context.Context) {
-	const enough = 2 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
-	defer cancel()
-	if n, err := d.Store().Written(ctx); err == nil {
-		d.opts.Log.InfoContext(ctx, "store is complete", "writes", n)
-	}
 }
 
 func startError(err error) error {
@@ -544,7 +531,6 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	if wrap != nil {
 		records = wrap(s)
 	}
-	emit := func(e events.Event) { s.Emit(e); d.reports.observe(e) }
 	var autosign func(context.Context, wire.Identity, netip.Prefix, []byte) error
 	if d.parts.autosign != nil {
 		autosign = d.parts.autosign.Approve
@@ -567,7 +553,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Self:         provisioner.Self{Installation: s.Installation().ID, Site: d.parts.site, Version: d.opts.Version},
 		Reports: provisioner.Reports{
 			Observe: d.reports.decided,
-			Emit:    emit,
+			Emit:    d.reports.report,
 			Meter:   d.activity,
 			Alarms:  d.alarms,
 			Log:     d.opts.Log,

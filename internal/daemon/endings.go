@@ -75,7 +75,7 @@ func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
 }
 
 // addAPI is about a certificate of another authority. Short ones are renewed by other programs in their last third.
-func (e *endings) addAPI(a *api) {
+func (e *endings) addAPI(a *shownCertificate) {
 	if a == nil || a.own != nil {
 		return
 	}

@@ -171,10 +171,7 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	if e.LeftOut, ok = g.budget.Report(p.Address); !ok {
 		return // the broker limits its log in the same way
 	}
-	if s := g.Store(); s != nil {
-		s.Emit(e)
-	}
-	g.reports.observe(e)
+	g.reports.report(e)
 }
 
 // asDenied drops the refusal's text of the code, which the broker adds.

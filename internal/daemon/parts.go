@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -30,11 +29,10 @@ type parts struct {
 	site         jwt.Site
 	signers      []jwt.Signer // of provisioner.yaml
 	authority    *ca.Authority
-	certificate  *ownCertificate
-	shown        tls.Certificate // the first one
+	broker       *shownCertificate // also shown to external brokers
 	replies      *replyKey
-	api          *api        // may be nil
-	brokerKeys   broker.Keys // only of external brokers
+	api          *shownCertificate // may be nil
+	brokerKeys   broker.Keys       // only of external brokers
 	policy       *policies.Engine
 	shadow       *policies.Engine // may be nil
 	preview      *provisioner.Preview
@@ -64,12 +62,9 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	p.authority, err = loadAuthority(cfg, opts.Now, keys, p.puppet.branch())
 	add("ca", err)
 	if p.authority != nil {
-		p.certificate = newOwnCertificate("broker", cfg.ownRequest(), p256, p.authority, opts)
 		p.replies = cfg.newReplyKey(p.authority, opts)
-		p.shown, err = p.certificate.issue()
-		if !errors.Is(err, ca.ErrAuthority) { // Run reports it; see [Daemon.Usable]
-			add("broker", err)
-		}
+		p.broker, err = showOwn("broker", cfg.ownRequest(), p.authority, opts)
+		add("broker", err)
 	}
 	if p.authority != nil && cfg.API.Listen != "" {
 		p.api, err = newAPI(cfg, p.authority, opts)
@@ -205,7 +200,7 @@ func previewOf(cfg Config, c provisioner.Configurator, r *reserved.Names) *provi
 	return p
 }
 
-func newReserved(cfg Config, shown *api, opts Options) (*reserved.Names, error) {
+func newReserved(cfg Config, shown *shownCertificate, opts Options) (*reserved.Names, error) {
 	r, err := reserved.New(cfg.Reserved, opts.Resolver, opts.Log, opts.Now)
 	if err != nil {
 		return nil, err

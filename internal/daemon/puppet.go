@@ -14,7 +14,7 @@ import (
 // puppetFiles are the authority of Puppet agents and the listener's certificate, which is nil without a gateway.
 type puppetFiles struct {
 	*puppet.Authority
-	certificate *api
+	certificate *shownCertificate
 }
 
 // LoadPuppet reads the authority of Puppet agents.
@@ -34,7 +34,7 @@ func (c *Config) loadPuppet(opts Options, keys *keyfile.Ring) (*puppetFiles, err
 	}
 	f := &puppetFiles{Authority: authority}
 	if c.Puppet.Enabled() {
-		f.certificate, err = ownAPI("Puppet", c.serverRequest(c.Puppet.Hosts()), f.Authority.Authority, opts)
+		f.certificate, err = showOwn("Puppet", c.serverRequest(c.Puppet.Hosts()), f.Authority.Authority, opts)
 	}
 	return f, err
 }

@@ -56,10 +56,12 @@ func (r *reports) runShadow(ctx context.Context) error {
 	return g.Wait()
 }
 
+// report publishes and counts an event.
 func (r *reports) report(e events.Event) {
 	if s := r.Store(); s != nil {
 		s.Emit(e)
 	}
+	r.metrics.Event(e)
 	if r.opts.Emit != nil {
 		r.opts.Emit(e)
 	}
@@ -70,11 +72,4 @@ func (r *reports) record(ctx context.Context) error {
 		return nil
 	}
 	return r.recorder.Run(ctx, func() *store.Store { return r.Store() })
-}
-
-func (r *reports) observe(e events.Event) {
-	r.metrics.Event(e)
-	if r.opts.Emit != nil {
-		r.opts.Emit(e)
-	}
 }

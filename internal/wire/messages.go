@@ -2,9 +2,7 @@ package wire
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -434,8 +432,7 @@ func Digest(certificate string, f Files) string {
 		encoded, _ := EncodeJSON(f.Certificates) // texts always encode
 		text(string(encoded))
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	return Sum(b)
 }
 
 // Secret is text that must not reach a log or error message. Printing shows only whether it is empty.

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"crypto/tls"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -12,8 +13,10 @@ import (
 
 func TestBrokerWithoutCertificateServesPlainClients(t *testing.T) {
 	t.Parallel()
-	var currentCertificate tls.Certificate
-	s := newSite(t, func(c *broker.Config) { currentCertificate, c.Certificate = c.Certificate, tls.Certificate{} })
+	var shown atomic.Pointer[tls.Certificate]
+	s := newSite(t, func(c *broker.Config) {
+		c.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown.Load(), nil }
+	})
 	plain, _ := s.client(t, nats.Token(goodToken))
 	if err := plain.Flush(); err != nil {
 		t.Errorf("without TLS: %v", err)
@@ -24,7 +27,7 @@ func TestBrokerWithoutCertificateServesPlainClients(t *testing.T) {
 		nc.Close()
 		t.Error("TLS without a certificate")
 	}
-	s.SetCertificate(currentCertificate)
+	shown.Store(s.shown.Load())
 	secure, _ := s.client(t, nats.Token(goodToken), roots)
 	if err := secure.Flush(); err != nil {
 		t.Errorf("with TLS: %v", err)

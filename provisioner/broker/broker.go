@@ -3,12 +3,10 @@ package broker
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"muster/internal/wire"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +21,6 @@ var (
 	// ErrNotRunning means that the broker is not started, or stopped.
 	ErrNotRunning = errors.New("broker is not running")
 
-	// ErrNoCertificate means that TLS needs [Broker.SetCertificate] first.
-	ErrNoCertificate = errors.New("broker has no certificate")
-
 	// ErrStoreInUse means that another broker uses the directory.
 	ErrStoreInUse = errors.New("store directory is in use by another broker")
 )
@@ -38,8 +33,6 @@ type Broker struct {
 	cfg  Config
 	gate *Gate
 	log  *natsLog
-
-	certificate atomic.Pointer[tls.Certificate]
 
 	// rechecks counts calls of Recheck; see authentication.admit.
 	rechecks atomic.Uint64
@@ -60,13 +53,8 @@ func New(cfg Config) (*Broker, error) {
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
 	cfg.Gate = gate.cfg // with defaults
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	b := &Broker{cfg: cfg, gate: gate, log: newNATSLog(cfg.Log)}
-	b.certificate.Store(&cfg.Certificate)
-	return b, nil
+	return &Broker{cfg: cfg, gate: gate, log: newNATSLog(cfg.Log)}, nil
 }
-
-// SetCertificate affects new connections only.
-func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
 // reachable makes a listener's URL one that this machine reaches.
 var reachable = strings.NewReplacer("tls:", "nats:", "//:", "//127.0.0.1:", "//0.0.0.0:", "//127.0.0.1:",
@@ -133,8 +121,7 @@ func (b *Broker) StageBatches(stream string) {
 		return
 	}
 	// A start removes what a killed process left under this name.
-	sum := sha256.Sum256([]byte(link))
-	staged := filepath.Join(sharedMemory, "muster-"+hex.EncodeToString(sum[:8]))
+	staged := filepath.Join(sharedMemory, "muster-"+wire.Sum([]byte(link))[:16])
 	if os.RemoveAll(staged) != nil || os.Mkdir(staged, 0o700) != nil {
 		return // no shared memory, or another user has that name
 	}

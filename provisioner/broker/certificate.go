@@ -2,9 +2,7 @@ package broker
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -81,8 +79,7 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 }
 
 func certificateOf(c *x509.Certificate) Certificate {
-	sum := sha256.Sum256(c.Raw)
-	return Certificate{Serial: ca.Serial(c), SHA256: hex.EncodeToString(sum[:])}
+	return Certificate{Serial: ca.Serial(c), SHA256: wire.Sum(c.Raw)}
 }
 
 // checkChain returns the earliest expiry in chain.

@@ -42,9 +42,9 @@ type Config struct {
 	// Unsynced acknowledges writes before they are on disk, for a store that is synced at the end.
 	Unsynced bool
 
-	// Certificate includes the root, for clients that know only the root's hash. Optional: see
-	// [Broker.SetCertificate].
-	Certificate tls.Certificate
+	// Certificate is called for each connection, see [tls.Config]. Certificates include the root, for clients that
+	// know only the root's hash. Nil: without TLS.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// ClientCAs are the authorities of client certificates. Required.
 	ClientCAs *x509.CertPool

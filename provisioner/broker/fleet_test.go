@@ -296,7 +296,7 @@ func TestCertificateIsRenewedWhileRunning(t *testing.T) {
 	}
 	before := currentCertificate()
 	cert := s.ca.issue(t, wire.RoleBroker, "localhost", func(c *x509.Certificate) { c.DNSNames = before.DNSNames })
-	s.SetCertificate(cert)
+	s.show(cert)
 	if got := currentCertificate(); got.Equal(before) {
 		t.Error("the old certificate is still shown")
 	}

@@ -76,7 +76,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 
 func (b *Broker) tlsConfig() *tls.Config {
 	return &tls.Config{
-		GetCertificate: b.currentCertificate,
+		GetCertificate: b.cfg.Certificate,
 		ClientCAs:      b.cfg.ClientCAs,
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		MinVersion:     tls.VersionTLS12,
@@ -84,12 +84,4 @@ func (b *Broker) tlsConfig() *tls.Config {
 		// A resumed session would reuse an earlier verification of the certificate.
 		SessionTicketsDisabled: true,
 	}
-}
-
-func (b *Broker) currentCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c := b.certificate.Load()
-	if len(c.Certificate) == 0 {
-		return nil, ErrNoCertificate
-	}
-	return c, nil
 }

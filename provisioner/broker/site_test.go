@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,8 +109,9 @@ func (a *authority) pool() *x509.CertPool {
 // site is a running broker with its authority, log and refusals.
 type site struct {
 	*broker.Broker
-	ca  *authority
-	log *buffer
+	ca    *authority
+	log   *buffer
+	shown atomic.Pointer[tls.Certificate]
 
 	takes time.Duration // how long the gate takes for a token; only set before config
 
@@ -122,6 +124,7 @@ type site struct {
 func newSite(t testing.TB, edits ...func(*broker.Config)) *site {
 	t.Helper()
 	s := &site{ca: newAuthority(t), log: &buffer{}, revoked: make(map[string]error)}
+	s.show(s.ca.issue(t, wire.RoleBroker, "broker1.example.net"))
 	cfg := s.config(t)
 	for _, edit := range edits {
 		edit(&cfg)
@@ -130,13 +133,15 @@ func newSite(t testing.TB, edits ...func(*broker.Config)) *site {
 	return s
 }
 
+func (s *site) show(c tls.Certificate) { s.shown.Store(&c) }
+
 func (s *site) config(t testing.TB) broker.Config {
 	t.Helper()
 	return broker.Config{
 		Listen:        "127.0.0.1:0",
 		StoreDir:      t.TempDir(),
 		MaxStoreBytes: 64 << 20,
-		Certificate:   s.ca.issue(t, wire.RoleBroker, "broker1.example.net"),
+		Certificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.shown.Load(), nil },
 		ClientCAs:     s.ca.pool(),
 		Gate: broker.GateConfig{
 			TrustDomain: trustDomain,

@@ -7,11 +7,10 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"muster/internal/wire"
 	"slices"
 )
 
@@ -33,8 +32,7 @@ func KeyHash(pub crypto.PublicKey) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
-	sum := sha256.Sum256(spki)
-	return hex.EncodeToString(sum[:]), nil
+	return wire.Sum(spki), nil
 }
 
 // p256KeyHeader precedes the point of a P-256 key (RFC 5480 section 2.1.1).

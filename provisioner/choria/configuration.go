@@ -1,8 +1,6 @@
 package choria
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/url"
@@ -195,8 +193,7 @@ func CheckBroker(broker string) error {
 func hashes(settings map[string]string) map[string]string {
 	h := make(map[string]string, len(settings))
 	for key, value := range settings {
-		sum := sha256.Sum256([]byte(value))
-		h[key] = hex.EncodeToString(sum[:4])
+		h[key] = wire.Sum([]byte(value))[:8]
 	}
 	return h
 }

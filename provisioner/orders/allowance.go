@@ -2,8 +2,6 @@ package orders
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,10 +33,7 @@ type Allowance struct {
 }
 
 // AllowanceID is the key of a pattern's entry.
-func AllowanceID(p wire.Pattern) string {
-	sum := sha256.Sum256([]byte(p))
-	return hex.EncodeToString(sum[:16])
-}
+func AllowanceID(p wire.Pattern) string { return wire.Sum([]byte(p))[:32] }
 
 // Check returns what is invalid.
 func (a *Allowance) Check() error {

@@ -2,8 +2,6 @@ package puppet
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -118,7 +116,6 @@ func catalogOf(name, environment string, e *wire.Enrolled) (object, error) {
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(b)
 		if file == defaultFile {
 			resources = append(resources, resource(defaultDirectory, object{"ensure": "directory"}))
 			edges = append(edges, object{"source": "File[" + defaultDirectory + "]", "target": "File[" + file + "]"})
@@ -127,7 +124,7 @@ func catalogOf(name, environment string, e *wire.Enrolled) (object, error) {
 			"ensure":         "file",
 			"content":        string(b),
 			"checksum":       "sha256",
-			"checksum_value": hex.EncodeToString(sum[:]),
+			"checksum_value": wire.Sum(b),
 			"owner":          "root",
 			"group":          "root",
 			"mode":           "0640",

@@ -3,10 +3,8 @@ package services
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -240,8 +238,7 @@ func (q *request) parse() (err error) {
 }
 
 func digest(key string, lists ...[]string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", key, lists))
-	return hex.EncodeToString(sum[:16])
+	return wire.Sum(fmt.Appendf(nil, "%q %q", key, lists))[:32]
 }
 
 // admit checks limits and the key.

@@ -238,7 +238,7 @@ func TestInvalidBackupMessagesAreRefused(t *testing.T) {
 	for name, m := range map[string]struct{ stream, subject, data, want string }{
 		"another stream": {"MUSTER_EVENTS", "muster.event.x", "{}", "not part of a backup"},
 		"a record of another": {"MUSTER_NODES", "muster.node.web2", string(good),
-			`record of "web1.example.net" is on subject muster.node.web2`},
+			`it is on muster.node.web2, and belongs on muster.node.web1_example_net`},
 		"no record":        {"MUSTER_NODES", "muster.node.web1_example_net", "{}", "schema 0, want 1"},
 		"claims":           {"MUSTER_CLAIMS", "muster.claims.x", "{}", "schema 0, want 1"},
 		"claims elsewhere": {"MUSTER_CLAIMS", "muster.claims.", "{}", `message on "muster.claims."`},

@@ -49,7 +49,7 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 		return nil, err
 	}
 	// Read this after the streams, since another provisioner may be creating the store.
-	current, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
+	current, err := newestEntry[Installation](ctx, c, subjectInstallation)
 	if err != nil {
 		return nil, err
 	}

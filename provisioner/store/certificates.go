@@ -87,12 +87,5 @@ func (s *Store) applyCertificate(m message) {
 }
 
 func decodeCertificate(m message) (*services.Certificate, error) {
-	var c services.Certificate
-	if err := decode(m.data, &c); err != nil {
-		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
-	}
-	if m.subject != certificateSubject(c.Node, c.Name) {
-		return nil, fmt.Errorf("sequence %d: %q of %q is on subject %s", m.sequence, c.Name, c.Node, m.subject)
-	}
-	return &c, nil
+	return decodeAt(m, func(c *services.Certificate) string { return certificateSubject(c.Node, c.Name) })
 }

@@ -70,11 +70,7 @@ func (s *Store) claims(ctx context.Context, tid jwt.TokenID, after trust.Revisio
 }
 
 func decodeClaims(m message) (*trust.ClaimEntry, error) {
-	e := &trust.ClaimEntry{}
-	if err := decode(m.data, e); err != nil {
-		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
-	}
-	return e, nil
+	return decodeAt(m, func(*trust.ClaimEntry) string { return m.subject }) // the entry does not name its token
 }
 
 // AppendClaims implements [trust.ClaimLog].

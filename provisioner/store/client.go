@@ -62,19 +62,28 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// getLast returns the newest message of a subject and its sequence, or nil and 0. For an unreadable message it returns
-// [trust.ErrRecord] and the sequence.
-func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
+// lastMessage returns the newest message of a subject, as the leader has it, or nil.
+func (c *client) lastMessage(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	m, err := retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
 	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", subject, err)
 	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
+	return m, nil
+}
+
+// getLast returns the newest message of a subject and its sequence, or nil and 0. For an unreadable message it returns
+// [trust.ErrRecord] and the sequence.
+func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
+	m, err := c.lastMessage(ctx, stream, subject)
+	if m == nil {
+		return nil, 0, err
 	}
 	v := new(T)
 	err = json.Unmarshal(m.Data, v)

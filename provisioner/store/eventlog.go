@@ -113,7 +113,7 @@ func (s *Store) readEvents(ctx context.Context, from *source, q events.Query, ou
 			return ctx.Err()
 		}
 	}
-	end, err := leaderEnd(ctx, s.client, from.stream, "")
+	end, err := s.leaderEnd(ctx, from.stream, "")
 	if err != nil {
 		return err
 	}

@@ -35,17 +35,13 @@ func (s *Store) Export(ctx context.Context,
 }
 
 // Pending returns how many messages an export would read now.
-func (s *Store) Pending(ctx context.Context) (uint64, error) {
-	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Messages })
-}
-
-func (c *client) sumMarks(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
-	found, err := c.marks(ctx, 0)
+func (s *Store) Pending(ctx context.Context) (n uint64, err error) {
+	found, err := s.marks(ctx, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read the state of the streams: %w", err)
 	}
 	for _, m := range found.Streams {
-		n += of(m)
+		n += m.Messages
 	}
 	return n, nil
 }
@@ -63,7 +59,7 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 	m := message{subject: subject, data: data, sequence: sequence}
 	switch {
 	case !strings.HasPrefix(subject, prefix) || subject == prefix:
-		err = fmt.Errorf("message on %.80q", subject)
+		err = fmt.Errorf("sequence %d: message on %.80q", sequence, subject)
 	case stream == streamNodes:
 		_, err = decodeRecord(m)
 	case stream == streamCertificates:
@@ -71,13 +67,10 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 	case stream == streamClaims:
 		_, err = decodeClaims(m)
 	case stream == streamRevocations:
-		var r trust.Revocation
-		if err = decode(data, &r); err == nil && subject != subjectRevocation+r.LogKey() {
-			err = fmt.Errorf("revocation on %s", subject)
-		}
+		_, err = decodeAt(m, func(r *trust.Revocation) string { return subjectRevocation + r.LogKey() })
 	}
 	if err != nil {
-		return fmt.Errorf("stream %s: sequence %d: %w", stream, sequence, err)
+		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (f *recordFollower) readAll(ctx context.Context, want uint64) error {
 	}
 	defer l.close(ctx)
 	want, came := max(want, l.pending), uint64(0)
-	end, err := leaderEnd(ctx, f.s.client, streamNodes, "")
+	end, err := f.s.leaderEnd(ctx, streamNodes, "")
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (i *Import) clear(ctx context.Context) error {
 		messages += stream.CachedInfo().State.Msgs
 	}
 	if messages > 0 {
-		current, err := newestEntry[Installation](ctx, i.client.js, subjectInstallation)
+		current, err := newestEntry[Installation](ctx, i.client, subjectInstallation)
 		if err != nil {
 			return err
 		}
@@ -119,26 +119,19 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// newestEntry returns the newest entry of subject, or nil. It works before the number of replicas is known.
-func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
-	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		stream, err := js.Stream(ctx, streamEntries)
-		if err != nil {
-			return nil, err
-		}
-		return stream.GetLastMsgForSubject(ctx, subject)
-	})
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
+// newestEntry returns the newest entry of subject, or nil. It works before the store is open.
+func newestEntry[T any](ctx context.Context, c *client, subject string) (*T, error) {
+	stream, err := retryUntilDone(ctx,
+		func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, streamEntries) })
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, nil
-	}
-	entry := new(T)
-	if err == nil {
-		err = json.Unmarshal(m.Data, entry)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", subject, err)
 	}
-	return entry, nil
+	c.handles[streamEntries] = stream
+	entry, _, err := getLast[T](ctx, c, streamEntries, subject)
+	return entry, err
 }
 
 func (i *Import) install(ctx context.Context, installation []byte) error {

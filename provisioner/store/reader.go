@@ -122,7 +122,7 @@ type message struct {
 }
 
 // scan calls each for every message that a consumer with cfg gets, oldest first, up to the first error of each. It
-// reads at least to the sequence through; see [leaderEnd]. If the answering replica lags behind that for too long, it
+// reads at least to the sequence through; see leaderEnd. If the answering replica lags behind that for too long, it
 // returns errBehind, and on a single server [ErrDamaged].
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
 	each func(message) error,
@@ -200,26 +200,21 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 
 // leaderEnd returns the leader's last sequence of the stream, or of subject if that is not empty. Without messages it
 // is 0.
-func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	if subject == "" {
-		info, err := c.info(ctx, stream)
-		if err != nil {
+func (c *client) leaderEnd(ctx context.Context, stream, subject string) (uint64, error) {
+	if subject != "" {
+		m, err := c.lastMessage(ctx, stream, subject)
+		if m == nil {
 			return 0, err
 		}
-		return info.State.LastSeq, nil
+		return m.Sequence, nil
 	}
-	m, err := retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
-	})
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, nil
-	case err != nil:
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	info, err := c.info(ctx, stream)
+	if err != nil {
 		return 0, err
 	}
-	return m.Sequence, nil
+	return info.State.LastSeq, nil
 }
 
 const (
@@ -296,13 +291,22 @@ func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jet
 
 const deleteTimeout = time.Second
 
-func decodeRecord(m message) (*provisioner.Record, error) {
-	var r provisioner.Record
-	if err := decode(m.data, &r); err != nil {
+// decodeAt decodes a valid message, which must be on its own subject.
+func decodeAt[T any, P interface {
+	*T
+	checker
+}](m message, subject func(P) string) (P, error) {
+	v := P(new(T))
+	err := decode(m.data, v)
+	if err == nil && subject(v) != m.subject {
+		err = fmt.Errorf("it is on %s, and belongs on %s", m.subject, subject(v))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
 	}
-	if m.subject != subjectNode+r.Identity.SubjectToken() {
-		return nil, fmt.Errorf("sequence %d: record of %q is on subject %s", m.sequence, r.Identity, m.subject)
-	}
-	return &r, nil
+	return v, nil
+}
+
+func decodeRecord(m message) (*provisioner.Record, error) {
+	return decodeAt(m, func(r *provisioner.Record) string { return subjectNode + r.Identity.SubjectToken() })
 }

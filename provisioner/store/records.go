@@ -90,7 +90,7 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity,
 func (s *Store) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
-	end, err := leaderEnd(ctx, s.client, streamNodes, subject)
+	end, err := s.leaderEnd(ctx, streamNodes, subject)
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}

@@ -33,7 +33,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 	if err != nil {
 		return nil, err
 	}
-	before, err := newestEntry[orders.Recovery](ctx, c.js, subjectRecovery)
+	before, err := newestEntry[orders.Recovery](ctx, c, subjectRecovery)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 
 // completeLost makes lost streams and a lost installation. mark may be nil.
 func (c *client) completeLost(ctx context.Context, cfg Config, mark *Watermark) error {
-	current, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
+	current, err := newestEntry[Installation](ctx, c, subjectInstallation)
 	switch {
 	case err != nil:
 		return err

@@ -44,7 +44,9 @@ func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 		limit = time.Hour // a large store takes its time to fill
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	cfg.Listen, cfg.Certificate, cfg.ClientCAs = "127.0.0.1:0", certificate(t), x509.NewCertPool()
+	shown := certificate(t)
+	cfg.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &shown, nil }
+	cfg.Listen, cfg.ClientCAs = "127.0.0.1:0", x509.NewCertPool()
 	cfg.Gate = broker.GateConfig{
 		TrustDomain: "fleet.test",
 		VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },

@@ -183,11 +183,6 @@ func (s *Store) Installation() Installation { return s.installation }
 // Replicas returns the number of copies of each record.
 func (s *Store) Replicas() int { return s.replicas }
 
-// Written returns the number of messages ever written to the durable streams.
-func (s *Store) Written(ctx context.Context) (uint64, error) {
-	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Last })
-}
-
 const subjectProbe = "muster.entry.probe"
 
 // Time returns the time of the store's server.

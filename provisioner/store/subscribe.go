@@ -2,10 +2,9 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"muster/internal/wire"
 	"strings"
 	"sync"
 	"time"
@@ -158,7 +157,6 @@ func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg,
 
 // deliveryID is unique. The event's own id is not: nodes choose theirs.
 func (s *Store) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream,
-		meta.Timestamp.UnixNano()))
-	return hex.EncodeToString(sum[:16])
+	return wire.Sum(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream,
+		meta.Timestamp.UnixNano()))[:32]
 }

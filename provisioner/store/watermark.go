@@ -262,7 +262,7 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 	if err != nil || len(cfg.Watermarks) == 0 {
 		return err
 	}
-	recovery, err := newestEntry[orders.Recovery](ctx, s.js, subjectRecovery)
+	recovery, err := newestEntry[orders.Recovery](ctx, s.client, subjectRecovery)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
-	"muster/provisioner/store"
 )
 
 // At 3 KiB a record, 512 MiB are 170,000 renewals.
@@ -125,22 +124,17 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 	if err := s.CheckWatermark(ctx); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
+	b, err := backup.NewWriter(w, header)
+	if err == nil {
+		err = s.Export(ctx, b.Message)
+	}
+	var summary *backup.Summary
+	if err == nil {
+		summary, err = b.Close(d.opts.Now().UTC().Truncate(time.Second))
+	}
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
 	return nil
-}
-
-func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header,
-	now func() time.Time) (*backup.Summary, error) {
-	b, err := backup.NewWriter(w, header)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Export(ctx, b.Message); err != nil {
-		return nil, err
-	}
-	return b.Close(now().UTC().Truncate(time.Second))
 }

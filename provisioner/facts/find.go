@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -11,16 +12,9 @@ import (
 // A Finder finds facts by dotted names. A dot leads into an object, but a member whose name has the dot takes
 // precedence. Nil finds nothing. It is safe for concurrent use.
 type Finder struct {
-	names []string // sorted, each once
-	root  factLevel
-}
-
-// A factLevel has the wanted members of an object.
-type factLevel map[string]*factBranch
-
-type factBranch struct {
-	fact  int       // 1 + index in names, or 0
-	below factLevel // wanted members, if it is an object
+	names  []string        // sorted, each once
+	index  map[string]int  // in names
+	inside map[string]bool // names of objects that have wanted members
 }
 
 // NewFinder returns nil for no names.
@@ -28,29 +22,20 @@ func NewFinder(names []string) *Finder {
 	if len(names) == 0 {
 		return nil
 	}
-	f := &Finder{names: slices.Compact(slices.Sorted(slices.Values(names))), root: make(factLevel)}
+	f := &Finder{
+		names:  slices.Compact(slices.Sorted(slices.Values(names))),
+		index:  make(map[string]int),
+		inside: make(map[string]bool),
+	}
 	for i, name := range f.names {
-		f.root.plant(name, i+1)
+		f.index[name] = i
+		for at, c := range name {
+			if c == '.' {
+				f.inside[name[:at]] = true
+			}
+		}
 	}
 	return f
-}
-
-func (l factLevel) plant(rest string, fact int) {
-	l.at(rest).fact = fact
-	if first, tail, ok := strings.Cut(rest, "."); ok {
-		b := l.at(first)
-		if b.below == nil {
-			b.below = make(factLevel)
-		}
-		b.below.plant(tail, fact)
-	}
-}
-
-func (l factLevel) at(name string) *factBranch {
-	if l[name] == nil {
-		l[name] = new(factBranch)
-	}
-	return l[name]
 }
 
 // find calls each, in order of names, with the wanted strings, numbers and booleans.
@@ -59,7 +44,7 @@ func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 		return
 	}
 	found := make([]foundFact, len(f.names))
-	if f.root.find(facts, 1, found) != nil {
+	if f.search(facts, make([]byte, 0, maxNameBytes), 1, found) != nil {
 		return
 	}
 	for i, fact := range found {
@@ -69,19 +54,18 @@ func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 	}
 }
 
-func (l factLevel) find(object json.RawMessage, depth int, found []foundFact) error {
+// search looks into an object. prefix is its name with a dot, or empty.
+func (f *Finder) search(object json.RawMessage, prefix []byte, depth int, found []foundFact) error {
 	return wire.EachMember(object, func(name []byte, value json.RawMessage) error {
-		b := l[string(name)] // does not allocate
-		if b == nil {
+		full := append(prefix, name...)
+		if value[0] == '{' && f.inside[string(full)] && bytes.IndexByte(name, '.') < 0 { // does not allocate
+			return f.search(value, append(full, '.'), depth+1, found)
+		}
+		i, wanted := f.index[string(full)]
+		if !wanted || strings.IndexByte("{[n", value[0]) >= 0 {
 			return nil
 		}
-		if b.below != nil && value[0] == '{' {
-			return b.below.find(value, depth+1, found)
-		}
-		if b.fact == 0 || strings.IndexByte("{[n", value[0]) >= 0 {
-			return nil
-		}
-		if at := &found[b.fact-1]; at.depth == 0 || at.depth >= depth { // at the least depth, the dots are in the name
+		if at := &found[i]; at.depth == 0 || at.depth >= depth { // at the least depth, the dots are in the name
 			*at = foundFact{raw: value, depth: depth}
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"muster/internal/wire"
@@ -30,6 +31,7 @@ var durationBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2,
 // request.
 type Metrics struct {
 	registry *prometheus.Registry
+	auto     promauto.Factory // registers
 
 	enrollments   map[provisioner.Reason]prometheus.Counter
 	renewals      prometheus.Counter
@@ -46,15 +48,13 @@ type Metrics struct {
 // New returns Metrics that are all zero. state may be nil; each scrape calls it, from any goroutine.
 func New(version string, state func() State) *Metrics {
 	r := prometheus.NewRegistry()
-	m := &Metrics{registry: r}
+	m := &Metrics{registry: r, auto: promauto.With(r)}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if state != nil {
 		r.MustRegister(stateCollector(state))
 	}
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_build_info",
-		Help: "Always 1; the version is the label."}, []string{"version"})
-	info.WithLabelValues(version).Set(1)
-	r.MustRegister(info)
+	m.auto.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_build_info", Help: "Always 1; the version is the label."},
+		[]string{"version"}).WithLabelValues(version).Set(1)
 
 	enrollments := m.vec("muster_enrollments_total",
 		"Certificates put on record for nodes that enrolled, by the reason why the key may have the "+
@@ -75,12 +75,11 @@ func New(version string, state func() State) *Metrics {
 	m.cloned = m.counter("muster_nodes_cloned_total", "Identities whose key was seen on two live machines.")
 	m.busy = m.counter("muster_busy_total", "Requests refused as busy.")
 
-	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	durations := m.auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "muster_request_duration_seconds",
 		Help:    "Time from decoding a request to its answer, refused or not.",
 		Buckets: durationBuckets,
 	}, []string{"request"})
-	r.MustRegister(durations)
 	for _, k := range provisioner.RequestKinds {
 		m.requests = append(m.requests, durations.WithLabelValues(k))
 	}
@@ -93,15 +92,11 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 func (m *Metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	m.registry.MustRegister(c)
-	return c
+	return m.auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func (m *Metrics) vec(name, help, label string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	m.registry.MustRegister(v)
-	return v
+	return m.auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 }
 
 // codes makes the counters of all codes at the start, so that alerts notice the first refusal.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func (f *recordFollower) readAll(ctx context.Context, want uint64) error {
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
 		if f.shortReads++; f.shortReads >= maxShortReads { // an often written record may have been replaced
 			f.lost.Store(&err)
-			f.s.losses.add("list of nodes", func(context.Context) error { return f.lostErr() })
+			f.s.losses.add("list of nodes", func(context.Context) error { return *cmp.Or(f.lost.Load(), new(error)) })
 			f.current(err)
 		}
 		return err
@@ -119,13 +120,6 @@ func (f *recordFollower) readAll(ctx context.Context, want uint64) error {
 	f.complete = true
 	f.lost.Store(nil)
 	f.current(nil)
-	return nil
-}
-
-func (f *recordFollower) lostErr() error {
-	if err := f.lost.Load(); err != nil {
-		return *err
-	}
 	return nil
 }
 

@@ -185,14 +185,6 @@ func (i *Import) failed(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (i *Import) await(ctx context.Context) error {
-	select {
-	case <-i.client.js.PublishAsyncComplete():
-	case <-ctx.Done():
-	}
-	return i.failed(ctx)
-}
-
 // Finish writes the recovery, with a new epoch, and waits for all acknowledgements. Call Done next.
 func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	if i.installation == nil {
@@ -204,7 +196,11 @@ func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 		err = i.append(ctx, streamEntries, subjectRecovery, recovery)
 	}
 	if err == nil {
-		err = i.await(ctx)
+		select {
+		case <-i.client.js.PublishAsyncComplete():
+		case <-ctx.Done():
+		}
+		err = i.failed(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)

@@ -2,9 +2,9 @@ package trust
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -133,9 +133,10 @@ func CheckKeyHash(text string) error {
 }
 
 // IsSHA256 reports whether s is 64 lower-case hex digits.
-func IsSHA256(s string) bool {
-	b, err := hex.DecodeString(s)
-	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
+func IsSHA256(s string) bool { return isHex(s, 64) }
+
+func isHex(s string, digits int) bool {
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // ErrRecord means that a record is damaged or of another version.

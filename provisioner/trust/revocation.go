@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -186,7 +185,7 @@ var ErrTokenID = errors.New("not a token id")
 
 // CheckTokenID returns [ErrTokenID], wrapped, unless id is 32 lower-case hex digits.
 func CheckTokenID(id jwt.TokenID) error {
-	if b, err := hex.DecodeString(string(id)); err != nil || len(b) != 16 || strings.ToLower(string(id)) != string(id) {
+	if !isHex(string(id), 32) {
 		return fmt.Errorf("%w: %.80q, want 32 lower-case hex digits", ErrTokenID, id)
 	}
 	return nil

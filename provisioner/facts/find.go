@@ -57,9 +57,12 @@ func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 // search looks into an object. prefix is its name with a dot, or empty.
 func (f *Finder) search(object json.RawMessage, prefix []byte, depth int, found []foundFact) error {
 	return wire.EachMember(object, func(name []byte, value json.RawMessage) error {
-		full := append(prefix, name...)
+		full := name
+		if depth > 1 {
+			full = append(prefix, name...)
+		}
 		if value[0] == '{' && f.inside[string(full)] && bytes.IndexByte(name, '.') < 0 { // does not allocate
-			return f.search(value, append(full, '.'), depth+1, found)
+			return f.search(value, append(append(prefix, name...), '.'), depth+1, found)
 		}
 		i, wanted := f.index[string(full)]
 		if !wanted || strings.IndexByte("{[n", value[0]) >= 0 {

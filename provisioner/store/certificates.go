@@ -17,7 +17,7 @@ const (
 	subjectCertificate = "muster.certificate." // + identity + name
 )
 
-// certificateSubject writes the dots of a name as `=`, which no name has.
+// No name has a `=`.
 func certificateSubject(node wire.Identity, name string) string {
 	return subjectCertificate + node.SubjectToken() + "." + strings.ReplaceAll(name, ".", "=")
 }

@@ -215,9 +215,6 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, api.ErrorCode)
 }
 
-// A cluster without a leader neither answers nor keeps requests, so queries are repeated. A write without an
-// acknowledgement is reported as unknown early enough to look for it.
-
 // attemptTimeout is below the 4 to 9 s that a cluster has no leader after its leader was killed (measured).
 const attemptTimeout = 3 * time.Second
 

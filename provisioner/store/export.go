@@ -9,13 +9,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// durableStreams are the streams of a backup, in the order in which it reads them while provisioners write:
-//
-//   - Service certificates first: their nodes are on record, with an owner at least as new.
-//   - Records: the claims and entries that they depend on were stored before them, and are read after them.
-//   - Claims: a claim without its record costs a node nothing; a record without its claim would free a use.
-//   - Entries: they show signers that were removed after the records were read.
-//   - Revocations last: they hold even if an older record says otherwise.
+// durableStreams are in the order in which a backup reads them while provisioners write. What a message depends on was
+// stored before it, and is read after it: a record without its claim would free a use. Revocations come last: they hold
+// even if an older record says otherwise.
 var durableStreams = []string{streamCertificates, streamNodes, streamClaims, streamEntries, streamRevocations}
 
 // Export calls each for every message of a backup, up to the first error of each. Provisioners may write meanwhile. No

@@ -161,8 +161,7 @@ type ownRecord struct {
 	sequence uint64
 }
 
-// ownRecords queues the records of this process for the follower. Reading them from the stream was most of the cost of
-// listing nodes.
+// ownRecords queues the records of this process: reading them from the stream was most of the cost of listing nodes.
 type ownRecords struct {
 	deliver func(*provisioner.Brief, trust.Revision)
 

@@ -17,7 +17,7 @@ import (
 	"muster/policies"
 )
 
-// DefaultInputBytes is room for about a million decisions. With 2 KB of facts each needs 100 to 300 bytes.
+// DefaultInputBytes is room for about a million decisions.
 const DefaultInputBytes = 256 << 20
 
 const (
@@ -60,7 +60,7 @@ type observation struct {
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
-	// One goroutine leaves the other cores to enrollment. JetStream has its own checksum.
+	// One goroutine: the other cores are for enrollment. JetStream has a checksum.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false))
 	if err != nil {

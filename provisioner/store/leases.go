@@ -44,7 +44,7 @@ func (s *Store) Leases(ctx context.Context, each func(*provisioner.Lease, trust.
 	return scanReadable(ctx, s.client, streamLeases, subjectLeases+">", each)
 }
 
-// drop removes the messages of a subject up to a revision; newer ones stay, so that repeating it is harmless.
+// drop removes the messages of a subject up to a revision. Repeating it is harmless.
 func (c *client) drop(ctx context.Context, stream, subject string, upTo trust.Revision) error {
 	if upTo == 0 { // the broker would remove all
 		return nil

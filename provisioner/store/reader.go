@@ -282,7 +282,6 @@ func storedMessage(m *nats.Msg) (message, error) {
 	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
-// deleteConsumer deletes a consumer early, since the broker keeps idle ones for a while.
 func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()

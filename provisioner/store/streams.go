@@ -106,7 +106,7 @@ func durableConfigs(direct bool) []jetstream.StreamConfig {
 			Duplicates:         minDuplicateWindow,
 			Description:        "one subject per service certificate of a node",
 		}),
-		// A lost message would free a use, so this is no key-value bucket, whose history ends at 64.
+		// No key-value bucket: its history ends at 64, and a lost message would free a use.
 		{
 			Name:              streamClaims,
 			Subjects:          []string{subjectClaims + "*"},

@@ -85,7 +85,7 @@ demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
 
 bench: build ## the standard cases of muster bench, about twelve minutes; nothing else should run
-	bin/muster bench --cases --nodes 40000 --stored 1000000 --idle 10000 $(BENCH)
+	tools/bench.sh $(BENCH)
 
 attacks: ## what attackers do to tokens, names, subjects, disks, files and pages, on real processes
 	$(GO) test -count=1 -v ./internal/attacks

@@ -65,11 +65,3 @@ func ownCPU() int64 {
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail with these arguments
 	return u.Utime.Nano() + u.Stime.Nano()
 }
-
-// lowerPriority gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
-// preempt serving processes: at normal priority, each reply wakes a thread, which costs 4 % of the serving CPU. Child
-// processes inherit it.
-func lowerPriority() (restore func()) {
-	schedule(schedBatch)
-	return func() { schedule(schedNormal) }
-}

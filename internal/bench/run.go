@@ -142,7 +142,6 @@ func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave, result *Resu
 
 func (s *serving) measure(ctx context.Context, f *fleet) (err error) {
 	runtime.GC() // each wave starts with a clean heap
-	defer lowerPriority()()
 	if f.before, err = usageOf(s.pids); err != nil {
 		return err
 	}

@@ -208,12 +208,12 @@ var flagTexts = map[string]flagText{
 		"",
 		"Only the wave that confirms; with --no-applied only the wave that enrolls. If not given: both.",
 	},
-	"cases": {"", "Run all standard cases. --stored and --idle set the sizes of the cases that use them."},
 	"choria": {
 		"",
 		"Simulate Choria servers, each over a TLS connection of its own, that get certificates from the gateway.",
 	},
 	"connections":  {"HOW", "per-node for one TCP connection per node, or shared for 16 in all."},
+	"facts-bytes":  {"N", "Size of each node's facts; 0 for 2 KB."},
 	"files":        {"DIR", "Keep all files in this new directory."},
 	"idle":         {"N", "Keep this many provisioned nodes connected during the run."},
 	"key-type":     {"TYPE", "Type of the signer's key: rsa4096 or ed25519."},

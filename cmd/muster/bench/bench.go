@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -23,7 +22,6 @@ import (
 type flags struct {
 	verb.Output
 	cfg         bench.Config
-	cases       bool
 	connections string
 	applied     bool
 	appliedSet  bool
@@ -52,7 +50,6 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --puppet --connections per-node  # each over a connection of its own
   muster bench --puppet --url URL --login FILE  # at another Puppet authority
   muster bench --service-certificates           # requested by connected nodes
-  muster bench --cases                          # the standard cases
 
 With --rate, nodes start at that rate, and latency counts from the planned start.
 The answer 'busy' of the provisioner is honored and counted, and is no failure.
@@ -81,7 +78,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Flag(c, "url").StringVar(&v.cfg.Puppet.URL)
 	cli.Flag(c, "login").StringVar(&v.cfg.Puppet.Login)
 	cli.Flag(c, "service-certificates").BoolVar(&v.cfg.Services)
-	cli.Flag(c, "cases").BoolVar(&v.cases)
+	cli.Int(cli.Flag(c, "facts-bytes").Default("0"), &v.cfg.FactsBytes)
 	v.AddFlags(c)
 	all.Check(c, func() error {
 		v.complete()
@@ -129,9 +126,6 @@ func (v *flags) run(ctx context.Context) error {
 		cmd.Args[0] = verb.Program
 		return cmd
 	}
-	if v.cases {
-		return v.runCases(ctx, os.Stdout)
-	}
 	r, err := bench.Run(ctx, v.cfg)
 	if err != nil {
 		return err
@@ -143,17 +137,6 @@ func (v *flags) run(ctx context.Context) error {
 		return fmt.Errorf("%d nodes failed, the first: %s", n, r.Why[0])
 	}
 	return nil
-}
-
-// runCases prints a table for each case as soon as it was run, or an object for programs.
-func (v *flags) runCases(ctx context.Context, w io.Writer) error {
-	return bench.Cases(ctx, v.cfg, func(name string, r *bench.Result) {
-		if v.JSON() {
-			_ = cli.WriteJSONLine(w, map[string]any{"case": name, "result": r})
-			return
-		}
-		_, _ = fmt.Fprintf(w, "\n%s\n%s", name, table(r))
-	})
 }
 
 func table(r *bench.Result) fmt.Stringer {

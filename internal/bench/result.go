@@ -97,6 +97,3 @@ func milliseconds(sorted []time.Duration, quantile float64) float64 {
 }
 
 func rounded(x, by float64) float64 { return math.Round(x*by) / by }
-
-// Missing returns how many nodes failed.
-func (r *Result) Missing() int { return r.Refused + r.Failed }

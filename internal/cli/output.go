@@ -74,7 +74,7 @@ func WriteList[R any](w io.Writer, o *Output, answer any, rows []R, columns []Co
 		return WriteJSON(w, answer)
 	case FormJSONL:
 		for _, r := range rows {
-			if err := WriteJSONLine(w, r); err != nil {
+			if err := writeJSON(w, r, ""); err != nil {
 				return err
 			}
 		}
@@ -158,9 +158,6 @@ func (o *Output) cell(value any, now time.Time) string {
 
 // WriteJSON writes a value as indented [PrintableJSON].
 func WriteJSON(w io.Writer, value any) error { return writeJSON(w, value, "  ") }
-
-// WriteJSONLine writes a value as one line of [PrintableJSON].
-func WriteJSONLine(w io.Writer, value any) error { return writeJSON(w, value, "") }
 
 func writeJSON(w io.Writer, value any, indent string) error {
 	var b bytes.Buffer

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"muster/internal/peer"
 )
 
 // SocketName is the socket's name in the provisioner's data directory.
@@ -67,11 +69,11 @@ func shortened(path string) (short string, done func(), err error) {
 
 // peerName returns the user at the other end, by name or as "uid N".
 func peerName(c net.Conn) string {
-	peer, err := peerOf(c)
+	uid, err := peer.UID(c)
 	if err != nil {
 		return "unknown"
 	}
-	return UserName(peer)
+	return UserName(uid)
 }
 
 // UserName returns "uid N" for a user without a name, as in containers.
@@ -81,15 +83,6 @@ func UserName(n uint32) string {
 		return account.Username
 	}
 	return "uid " + uid
-}
-
-func peerOf(c net.Conn) (peer uint32, err error) {
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	failed := raw.Control(func(fd uintptr) { peer, err = peerUID(int(fd)) })
-	return peer, errors.Join(failed, err)
 }
 
 // RunningSockets returns the control sockets of the provisioners that run on this machine as root or as the caller, so

@@ -133,7 +133,7 @@ func (v *flags) run(ctx context.Context) error {
 	if err := verb.Show(&v.Output, r, table); err != nil {
 		return err
 	}
-	if n := r.Missing(); n > 0 {
+	if n := r.Refused + r.Failed; n > 0 {
 		return fmt.Errorf("%d nodes failed, the first: %s", n, r.Why[0])
 	}
 	return nil

@@ -1,9 +1,9 @@
-package httpapi
+package peer
 
 import "golang.org/x/sys/unix"
 
-// peerUID returns the user of the process at the other end of a Unix socket (SO_PEERCRED, unix(7)).
-func peerUID(fd int) (uint32, error) {
+// uidOf returns the user of the process at the other end of a Unix socket (SO_PEERCRED, unix(7)).
+func uidOf(fd int) (uint32, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return 0, err

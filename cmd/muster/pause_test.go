@@ -36,7 +36,7 @@ func TestPauseAndResume(t *testing.T) {
 		}
 	}
 	b, err := command(t, "status", "--check", "--config", filepath.Join(dir, "prov/provisioner.yaml")).CombinedOutput()
-	if err == nil || !strings.Contains(string(b), "helper is down") || !strings.Contains(string(b), "enrollment_paused 1") {
+	if err == nil || !strings.Contains(string(b), "helper is down") || !strings.Contains(string(b), "1 enrollment_paused") {
 		t.Errorf("status --check: %v: %s", err, b)
 	}
 	muster(t, dir, append([]string{"status"}, config...)...)

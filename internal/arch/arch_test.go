@@ -18,7 +18,7 @@ import (
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
 	{"internal/span", "internal/inputfile", "internal/nearest", "internal/disk", "internal/sdnotify",
-		"internal/paging"},
+		"internal/paging", "internal/peer"},
 	{"internal/wire", "internal/cli", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"internal/serverconf"},
@@ -49,7 +49,7 @@ var agent = map[string][]string{
 	"server/files":  {"internal/disk", "internal/inputfile"},
 	"server/link":   {"internal/discover", "internal/seal", "server/advice"},
 	"server/orders": {"internal/inputfile", "server/files"},
-	"server/socket": {},
+	"server/socket": {"internal/peer"},
 	"server/trust":  {"internal/inputfile", "internal/keyfile", "server/advice"},
 	"server/servercmd": {"internal/cli", "internal/inputfile", "internal/sdnotify", "server", "server/advice", "server/certificates",
 		"server/socket", "server/trust"},

@@ -102,11 +102,13 @@ rm web2.example.net/certificates.d/stolen.yaml
 # certificates. It prints failures and counts, and fails if a request failed or the server had too few certificates:
 # address, name.
 load() {
+  copy=client-${1%:*}-${1#*:}.pem # curl takes what follows a colon as a passphrase
   while [ "$(date +%s)" -lt "$end" ] && [ -d "$work" ]; do
+    cp "$client" "$copy" # curl reads key and certificate one after the other: a renewal may come between
     openssl x509 -in "$client" -noout -serial >> client.serials
     # Its status is the last request's; each is printed.
     curl -sS --max-time 10 --rate 100/s --no-sessionid --header 'Connection: close' \
-      --cacert web1.example.net/tls/ca.pem --cert "$client" --connect-to "$2:443:$1" --output /dev/null \
+      --cacert web1.example.net/tls/ca.pem --cert "$copy" --connect-to "$2:443:$1" --output /dev/null \
       --write-out '\nrequest %{exitcode} %{http_code}\n%{certs}\n' "https://$2/[1-100]" || true
   done | awk -v server="$1" -v fewest="$fewest" '
     /^request / { all++; own = 1; if ($2 != 0 || $3 != 200) { failed++; print server ": " $0 } }

@@ -64,7 +64,7 @@ func (a *authentication) register(c server.ClientAuthentication, admission *Admi
 
 // permissions returns nil if everything is allowed.
 func permissions(a *Admission) *server.Permissions {
-	if a.Account == AccountMuster {
+	if a.Account == AccountMuster || a.Account == AccountSystem {
 		return nil
 	}
 	p := &server.Permissions{

@@ -23,11 +23,14 @@ const (
 	statszSubject = "$SYS.SERVER.*.STATSZ" // every 10 s from each server
 
 	controlInbox = "_INBOX.muster"
+
+	// systemClient is the name of a connection to [AccountSystem].
+	systemClient = "provisioner control"
 )
 
 var (
 	systemPublish   = [...]string{connzSubject, jszSubject, fmt.Sprintf(kickSubject, "*")}
-	systemSubscribe = [...]string{controlInbox + ".>", statszSubject}
+	systemSubscribe = [...]string{controlInbox + ".>", statszSubject, connectionEvents}
 )
 
 const (
@@ -159,13 +162,13 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 }
 
 // connections lists connections of a node, or of all if node is empty.
-func (c *control) connections(ctx context.Context, node wire.Identity, each func([]connection)) error {
+func (c *control) connections(ctx context.Context, node wire.Identity, each func(server.ServerInfo, []connection)) error {
 	options := connzOptions(node, c.page)
 	for {
 		more := false
-		err := query(ctx, c, connzSubject, options, func(_ server.ServerInfo, r *server.Connz) {
+		err := query(ctx, c, connzSubject, options, func(s server.ServerInfo, r *server.Connz) {
 			more = more || options.Offset+len(r.Conns) < r.Total
-			each(connectionsFrom(r))
+			each(s, connectionsFrom(r))
 		})
 		if err != nil || !more {
 			return err

@@ -122,7 +122,7 @@ func (e *External) Start(ctx context.Context) error {
 		e.cfg.Log.WarnContext(ctx, "connections to brokers are not encrypted: use tls:// in broker.url",
 			"subject", e.cfg.URLs)
 	}
-	nc, err := e.dial(ctx, "provisioner control", e.callout.keys.system.login(), nats.CustomInboxPrefix(controlInbox))
+	nc, err := e.dial(ctx, systemClient, e.callout.keys.system.login(), nats.CustomInboxPrefix(controlInbox))
 	if err != nil {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
 	}

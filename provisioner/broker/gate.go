@@ -58,7 +58,7 @@ type Admission struct {
 	// User is an identity in FLEET, "provisioning", a provisioner's name, or "muster".
 	User string
 
-	// Publish and Subscribe are empty in [AccountMuster], where all subjects are allowed.
+	// Publish and Subscribe are empty in [AccountMuster] and [AccountSystem], where all subjects are allowed.
 	Publish   []string
 	Subscribe []string
 
@@ -115,6 +115,8 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 // back to its token could lose its identity unnoticed.
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	switch {
+	case p.InProcess && p.Name == systemClient:
+		a = &Admission{Account: AccountSystem, User: "muster"}
 	case p.InProcess:
 		return &Admission{Account: AccountMuster, User: "muster"}, nil
 	case len(p.Certificates) > 0:

@@ -31,7 +31,7 @@ const (
 
 func (a *authentication) lookupAccounts(s *server.Server) (err error) {
 	a.accounts = make(map[string]*server.Account)
-	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster, AccountChoria} {
+	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster, AccountChoria, AccountSystem} {
 		if a.accounts[name], err = s.LookupAccount(name); err != nil {
 			return fmt.Errorf("account %s: %w", name, err)
 		}

@@ -127,7 +127,7 @@ func (e *External) recheck(ctx context.Context, node wire.Identity, wanted map[w
 		return err
 	}
 	var checks errgroup.Group
-	err = c.connections(ctx, node, func(list []connection) {
+	err = c.connections(ctx, node, func(_ server.ServerInfo, list []connection) {
 		checks.Go(func() error { return e.callout.gate.recheck(ctx, list, wanted, c.kick) })
 	})
 	return errors.Join(err, checks.Wait(), c.nc.FlushTimeout(answerTimeout))
@@ -137,6 +137,7 @@ type connection struct {
 	server      string
 	number      uint64
 	node        wire.Identity
+	since       time.Time
 	certificate string // SHA-256, hex; empty if the server has none
 }
 
@@ -147,7 +148,7 @@ func connzOptions(node wire.Identity, limit int) *server.ConnzOptions {
 func connectionsFrom(r *server.Connz) []connection {
 	var list []connection
 	for _, c := range r.Conns {
-		held := connection{server: r.ID, number: c.Cid, node: wire.Identity(c.AuthorizedUser)}
+		held := connection{server: r.ID, number: c.Cid, node: wire.Identity(c.AuthorizedUser), since: c.Start}
 		if len(c.TLSPeerCerts) > 0 {
 			held.certificate = c.TLSPeerCerts[0].CertSha256
 		}

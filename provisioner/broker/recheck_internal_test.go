@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
+	"muster/provisioner/fleet"
 )
 
 const gatePatience = 30 * time.Second
@@ -198,5 +200,62 @@ func TestSilentServerIsNamedAndDelaysNoOther(t *testing.T) {
 	}
 	if err := f.Recheck(t.Context(), "web1.example.net"); err == nil || !strings.Contains(err.Error(), "not now") {
 		t.Errorf("Recheck = %v, want what the server says", err)
+	}
+}
+
+// told has the newest state of nodes.
+type told struct {
+	mu   sync.Mutex
+	open map[wire.Identity]bool
+	all  bool // listed
+}
+
+func (k *told) Changed(_ fleet.Broker, c fleet.Connection) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open[c.Node] = c.Ended.IsZero()
+}
+
+func (k *told) Listed(b fleet.Broker, open []fleet.Connection, _ time.Time) {
+	for _, c := range open {
+		k.Changed(b, c)
+	}
+}
+
+func (k *told) Settled(at time.Time, _ bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all = !at.IsZero()
+}
+
+func (k *told) says(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(gatePatience); time.Now().Before(end); runtime.Gosched() {
+		k.mu.Lock()
+		ok := done()
+		k.mu.Unlock()
+		if ok {
+			return
+		}
+	}
+	t.Fatalf("not told of %s", what)
+}
+
+func TestConnectionsOfExternalServersAreFollowed(t *testing.T) {
+	t.Parallel()
+	f := newServers(t)
+	f.connect(t, "web1.example.net")
+	k := &told{open: make(map[wire.Identity]bool)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Follow(ctx, k) }()
+	k.says(t, "the node that was connected before", func() bool { return k.all && k.open["web1.example.net"] })
+	second, _ := f.connect(t, "web2.example.net")
+	k.says(t, "a new connection", func() bool { return k.open["web2.example.net"] })
+	second.Close()
+	k.says(t, "the end of a connection", func() bool { return !k.open["web2.example.net"] })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -85,7 +85,7 @@ func (c ServerConfig) Text() (string, error) {
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", keys.provisioner.public),
 		AccountSystem: fmt.Sprintf(systemUser, keys.system.public,
 			systemPublish[0], systemPublish[1], systemPublish[2],
-			systemSubscribe[0], systemSubscribe[1]),
+			systemSubscribe[0], systemSubscribe[1], systemSubscribe[2]),
 	}))
 	return b.String(), err
 }
@@ -182,6 +182,6 @@ leafnodes {
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
       publish: [%[2]q, %[3]q, %[4]q]
-      subscribe: [%[5]q, %[6]q]
+      subscribe: [%[5]q, %[6]q, %[7]q]
     }}]
   `

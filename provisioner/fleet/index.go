@@ -53,15 +53,19 @@ type Index struct {
 	current chan struct{} // closed once all records are read
 	heard   chan struct{} // closed once the times of FollowLastSeen are read
 
-	mu     sync.RWMutex
-	nodes  []node                       // guarded by mu
-	byName map[wire.Identity]int        // guarded by mu: index in nodes
-	names  strings.Builder              // guarded by mu: newest chunk
-	shared interned[provisioner.Traits] // guarded by mu
-	tokens interned[jwt.TokenID]        // guarded by mu
-	facts  interned[string]             // guarded by mu: packed
-	since  time.Time                    // guarded by mu: see Log.FollowLastSeen
-	lost   error                        // guarded by mu: why current is not closed, if records are missing
+	mu      sync.RWMutex
+	nodes   []node                       // guarded by mu
+	byName  map[wire.Identity]int        // guarded by mu: index in nodes
+	names   strings.Builder              // guarded by mu: newest chunk
+	shared  interned[provisioner.Traits] // guarded by mu
+	tokens  interned[jwt.TokenID]        // guarded by mu
+	facts   interned[string]             // guarded by mu: packed
+	since   time.Time                    // guarded by mu: see Log.FollowLastSeen
+	brokers interned[Broker]             // guarded by mu
+	listed  time.Time                    // guarded by mu: see Settled
+	others  bool                         // guarded by mu
+
+	lost error // guarded by mu: why current is not closed, if records are missing
 
 	faulty map[wire.Identity]struct{} // guarded by mu: nodes in the fleet with a fault
 
@@ -80,6 +84,7 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		shared:  newInterned[provisioner.Traits](),
 		tokens:  newInterned[jwt.TokenID](),
 		facts:   newInterned[string](),
+		brokers: newInterned[Broker](),
 		faulty:  make(map[wire.Identity]struct{}),
 		leaves:  make(map[wire.Identity]*provisioner.Leaf),
 	}

@@ -17,6 +17,9 @@ type Node struct {
 	// Seen is the time of the last request on record or of the last report in the fleet.
 	Seen time.Time `json:"seen,omitzero"`
 
+	// Connection is nil if not known, and for nodes that are not in the fleet or whose agent is not muster's.
+	Connection *Liveness `json:"connection,omitempty"`
+
 	Revision trust.Revision `json:"revision"`
 }
 
@@ -27,8 +30,11 @@ type node struct {
 	// Unix time in ns, 0 for none.
 	changed, enrolled, owned, expires, seen int64
 
-	serial               [16]byte // serials have 128 bits
-	shared, token, facts uint32   // numbers of interned values
+	up, down int64  // begin of the connection, or its end
+	number   uint64 // of the connection at its broker
+
+	serial                       [16]byte // serials have 128 bits
+	shared, token, facts, broker uint32   // numbers of interned values
 }
 
 func (n *node) row() paging.Row {
@@ -63,8 +69,9 @@ func (x *Index) shown(n *node) Node {
 			Changed:       instant(n.changed),
 			OwnedSince:    instant(n.owned).Truncate(time.Second),
 		},
-		Seen:     instant(x.heardOf(n)).Truncate(time.Second),
-		Revision: n.revision,
+		Seen:       instant(x.heardOf(n)).Truncate(time.Second),
+		Connection: x.liveness(n),
+		Revision:   n.revision,
 	}
 }
 

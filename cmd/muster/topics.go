@@ -15,6 +15,7 @@ var topics = []cli.Topic{
   --policy DIGEST              admitted by this policy
   --expires-before 7d          the certificate ends within seven days
   --unseen 30d                 not seen for thirty days
+  --connected no --for 10m     not connected to a broker for ten minutes
   --address 192.0.2.0/24       pending nodes that ask from these addresses
 
 'muster node list' and 'muster node pending' show the nodes that match. A verb that

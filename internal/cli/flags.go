@@ -72,6 +72,11 @@ var flagTexts = map[string]flagText{
 		"TYPE",
 		"Only events whose type begins with this text, such as node.refused. The prefix io.muster. may be left out.",
 	},
+	"connected": {"YES-OR-NO", "Only nodes of the fleet that are connected to a broker, or not: yes, no or unknown."},
+	"for": {
+		"SPAN-OR-TIME",
+		"Only nodes whose connection has lasted, or been lost, for this long: a span such as 10m, or a time.",
+	},
 	"faulty": {"", "Only nodes that report what keeps them from renewing."},
 	"unseen": {
 		"SPAN-OR-TIME",

@@ -36,6 +36,7 @@ type brokers interface {
 	Recheck(ctx context.Context, ids ...wire.Identity) error
 	RecheckAll(ctx context.Context) error
 	Connected(ctx context.Context, user string) (bool, error)
+	Follow(ctx context.Context, to broker.Connections) error
 }
 
 // ExternalConfig has the secrets for external brokers, from `muster provisioner init --broker-urls`.

@@ -322,6 +322,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"choria renewals":      d.renewChoria,
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
+		"liveness":             func(ctx context.Context) error { return d.broker.Follow(ctx, nodes) },
 		"roll-over":            d.watchAuthorities,
 		"clock":                d.live.clock.Load().Run,
 		"states":               d.monitor.watchStates,

@@ -51,6 +51,7 @@ func newMonitor(l *link, fail func(error)) *monitor {
 			events.AlarmRecovery:      func() error { return l.Operator().Gate.RecoveryAlarm() },
 			events.AlarmEndsSoon:      l.EndsSoon,
 			events.AlarmPendingFull:   func() error { return l.Orders().Keys.Full() },
+			events.AlarmSiteQuiet:     func() error { return l.live.nodes.Load().Quiet() },
 			events.AlarmNodesFaulty:   func() error { return l.live.nodes.Load().Faulty(l.opts.Now()) },
 		},
 	}

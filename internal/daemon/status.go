@@ -128,7 +128,7 @@ func (st status) state() metrics.State {
 		Webhooks:      st.webhooks.List(),
 	}
 	if x := st.live.nodes.Load(); x != nil {
-		now.Certificates, _ = x.Summary(st.opts.Now()) // nil until the records are read
+		now.Nodes, _ = x.Summary(st.opts.Now()) // nil until the records are read
 	}
 	if s := st.Services(); s != nil {
 		now.Services = s.Index().Counts()

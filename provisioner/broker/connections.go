@@ -21,7 +21,7 @@ import (
 const connectionEvents = "$SYS.ACCOUNT." + AccountFleet + ".*"
 
 const (
-	// listInterval bounds how long a lost event is not noticed. To list 10,000 connections takes XX ms.
+	// listInterval bounds how long a lost event is not noticed. To list 10,000 connections takes 0.2 s of a core.
 	listInterval = time.Minute
 
 	// listRetry is also how long it takes to notice that a silent server has gone, apart from serverSilence.

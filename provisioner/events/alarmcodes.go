@@ -26,6 +26,9 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 // AlarmNodesFaulty means that connected nodes report what keeps them from renewing.
 const AlarmNodesFaulty wire.Code = "nodes_faulty"
 
+// AlarmSiteQuiet means that most nodes of a site have lost their connection.
+const AlarmSiteQuiet wire.Code = "site_quiet"
+
 // AlarmPendingFull means that nodes wait for an approval without being on the pending list.
 const AlarmPendingFull wire.Code = "pending_full"
 
@@ -47,7 +50,8 @@ var AlarmCodes = []wire.Code{
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, AlarmNodesFaulty, AlarmPendingFull,
-	AlarmNotBack, AlarmContested, AlarmCertificatesStuck, AlarmCertificatesEnd, wire.CodePaused,
+	AlarmNotBack, AlarmContested, AlarmCertificatesStuck, AlarmCertificatesEnd, AlarmSiteQuiet,
+	wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -72,6 +76,8 @@ var alarmRemedies = map[wire.Code]string{
 		"list` on the machine shows what to do",
 	AlarmCertificatesEnd: "`muster certificate list --expiring 1d` shows them: the node is away, is refused, or its " +
 		"agent cannot save them; revoke those that no service needs",
+	AlarmSiteQuiet: "look at the network, power and broker of the site; `muster node list --connected no --site SITE` " +
+		"shows the nodes and since when",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
 		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

@@ -1,9 +1,15 @@
 package fleet
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -18,12 +24,23 @@ type Connection struct {
 	Ended  time.Time // zero while it is open
 }
 
-// A Liveness says whether a node is connected to a broker.
-type Liveness struct {
-	Connected bool `json:"connected"`
+// A ConnectionState says whether a node is connected to a broker.
+type ConnectionState string
 
-	// Since is when the connection began or ended. If no broker has reported the end, it is that of [Node.Seen].
-	Since time.Time `json:"since"`
+// Values of [ConnectionState].
+const (
+	Yes     ConnectionState = "yes"
+	No      ConnectionState = "no"
+	Unknown ConnectionState = "unknown" // the brokers do not answer, or the node may be connected to one that is not asked
+)
+
+// A Liveness is what brokers say of a node.
+type Liveness struct {
+	Connected ConnectionState `json:"connected"`
+
+	// Since is when the connection began or ended, zero if unknown. If no broker has reported the end, it is that of
+	// [Node.Seen].
+	Since time.Time `json:"since,omitzero"`
 
 	Broker string `json:"broker,omitempty"` // the last one, "" if not known
 }
@@ -78,25 +95,68 @@ func (x *Index) Settled(at time.Time, others bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.listed, x.others = at, others
+	x.quiet = x.quietSites()
 }
 
-// liveness returns nil if it is not known. The caller holds mu.
+// liveness returns nil for a node that is not in the fleet, or whose agent is not muster's. The caller holds mu.
 func (x *Index) liveness(n *node) *Liveness {
-	t := x.of(n)
-	if x.listed.IsZero() || t.State != provisioner.StateProvisioned || t.Protocol != provisioner.ProtocolMuster {
+	if t := x.of(n); t.State != provisioner.StateProvisioned || t.Protocol != provisioner.ProtocolMuster {
 		return nil
 	}
-	l := &Liveness{Connected: n.up != 0, Broker: x.brokers.values[n.broker].Name}
-	switch heard := x.heardOf(n); {
+	l, at := &Liveness{Connected: No, Broker: x.brokers.values[n.broker].Name}, cmp.Or(n.down, x.heardOf(n))
+	switch {
+	case x.listed.IsZero(), n.up|n.down == 0 && x.others && x.listed.Sub(instant(at)) < unseenFor:
+		return &Liveness{Connected: Unknown}
 	case n.up != 0:
-		l.Since = instant(n.up)
-	case n.down != 0:
-		l.Since = instant(n.down)
-	case x.others && x.listed.Sub(instant(heard)) < unseenFor:
-		return nil
-	default:
-		l.Since = instant(heard)
+		l.Connected, at = Yes, n.up
 	}
-	l.Since = l.Since.Truncate(time.Second)
+	l.Since = instant(at).Truncate(time.Second)
 	return l
+}
+
+// linked reports whether the filter selects a node with this liveness.
+func (f *Filter) linked(l *Liveness) bool {
+	return l != nil && (f.Connected == "" || l.Connected == f.Connected) &&
+		(f.LinkBefore.IsZero() || l.Connected != Unknown && l.Since.Before(f.LinkBefore))
+}
+
+// A site is quiet if most of its connections have ended within lostWithin, at least minLost, and are not back after
+// lostFor. Nodes that have been off for longer are the operators' affair.
+const (
+	minLost    = 3
+	lostFor    = time.Minute
+	lostWithin = 24 * time.Hour
+)
+
+// quietSites requires mu.
+func (x *Index) quietSites() error {
+	open, lost := make(map[jwt.Site]int), make(map[jwt.Site]int)
+	for i := range x.nodes {
+		n := &x.nodes[i]
+		l := x.liveness(n)
+		if l == nil {
+			continue
+		}
+		if l.Connected == Yes {
+			open[x.of(n).Site]++
+		} else if off := x.listed.Sub(instant(n.down)); n.down != 0 && off >= lostFor && off < lostWithin {
+			lost[x.of(n).Site]++
+		}
+	}
+	var errs []error
+	for _, site := range slices.Sorted(maps.Keys(lost)) {
+		if n := lost[site]; n >= minLost && n > open[site] {
+			errs = append(errs, fmt.Errorf("site %s: %d nodes have lost their connection, %d are connected",
+				cmp.Or(string(site), "-"), n, open[site]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Quiet returns an error that names the sites most of whose nodes have lost their connection within a day, nil if there
+// are none.
+func (x *Index) Quiet() error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.quiet
 }

@@ -236,8 +236,9 @@ func TestFilters(t *testing.T) {
 			Changed:       noon.Add(time.Minute),
 			OwnedSince:    noon,
 		},
-		Seen:     noon.Add(time.Hour),
-		Revision: 3,
+		Seen:       noon.Add(time.Hour),
+		Connection: &fleet.Liveness{Connected: fleet.Unknown}, // no broker has been listed
+		Revision:   3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("found %v, -want +got\n%s", ok, diff)

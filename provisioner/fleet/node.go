@@ -17,7 +17,7 @@ type Node struct {
 	// Seen is the time of the last request on record or of the last report in the fleet.
 	Seen time.Time `json:"seen,omitzero"`
 
-	// Connection is nil if not known, and for nodes that are not in the fleet or whose agent is not muster's.
+	// Connection is nil for nodes that are not in the fleet, or whose agent is not muster's.
 	Connection *Liveness `json:"connection,omitempty"`
 
 	Revision trust.Revision `json:"revision"`

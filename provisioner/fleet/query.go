@@ -25,11 +25,13 @@ var states = []provisioner.State{
 type Filter struct {
 	States        []provisioner.State // any of them
 	Site          jwt.Site
-	Protocol      string       // one of [provisioner.Protocols]
-	Prefix        string       // of the name
-	Match         wire.Pattern // the name
-	ExpiresBefore time.Time    // end of the certificate
-	SeenBefore    time.Time    // last seen before, or never
+	Protocol      string          // one of [provisioner.Protocols]
+	Prefix        string          // of the name
+	Match         wire.Pattern    // the name
+	ExpiresBefore time.Time       // end of the certificate
+	SeenBefore    time.Time       // last seen before, or never
+	Connected     ConnectionState // "": any; selects only nodes in the fleet with muster's agent
+	LinkBefore    time.Time       // its connection began or ended before
 	Token         jwt.TokenID
 	Policy        string // a prefix of the digest
 	Faulty        bool   // the node reports a fault
@@ -48,7 +50,7 @@ type Query struct {
 // Parameters are the parameters of [ParseQuery]. A trailing * allows repetition.
 var Parameters = []string{
 	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor",
-	"limit", "faulty", "protocol",
+	"limit", "faulty", "protocol", "connected", "for",
 }
 
 // clockSlack is how far an operator's clock may be ahead.
@@ -64,6 +66,8 @@ func ParseQuery(v url.Values, now time.Time) (Query, error) {
 		Match:         wire.Pattern(wire.FoldName(v.Get("match"))),
 		ExpiresBefore: p.Time("expires_before", span.ParseTime),
 		SeenBefore:    p.Time("seen_before", span.ParsePast),
+		Connected:     ConnectionState(v.Get("connected")),
+		LinkBefore:    p.Time("for", span.ParsePast),
 		Token:         jwt.TokenID(v.Get("token")),
 		Policy:        v.Get("policy"),
 		Faulty:        p.True("faulty"),
@@ -105,6 +109,9 @@ func (q *Query) Check() error {
 	}
 	if q.Protocol != "" && !slices.Contains(provisioner.Protocols, q.Protocol) {
 		errs = append(errs, fmt.Errorf("protocol: %.40q, want one of %q", q.Protocol, provisioner.Protocols))
+	}
+	if !slices.Contains([]ConnectionState{"", Yes, No, Unknown}, q.Connected) {
+		errs = append(errs, fmt.Errorf("connected: %.40q, want yes, no or unknown", q.Connected))
 	}
 	if strings.Trim(q.Prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
 		errs = append(errs, fmt.Errorf("prefix: %.80q, want only a-z, 0-9, - and dots", q.Prefix))
@@ -188,6 +195,7 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 		f.Faulty && s.Fault == "",
 		!strings.HasPrefix(string(n.id), f.Prefix),
 		!f.ExpiresBefore.IsZero() && (n.expires == 0 || !instant(n.expires).Before(f.ExpiresBefore)),
+		(f.Connected != "" || !f.LinkBefore.IsZero()) && !f.linked(x.liveness(n)),
 		!f.SeenBefore.IsZero() && !instant(x.heardOf(n)).Before(f.SeenBefore),
 		f.Match != "" && !f.Match.Match(n.id):
 		return false

@@ -17,6 +17,8 @@ type Summary struct {
 	Week    int                       `json:"expire_in_a_week"` // of Live, including those of Day
 	Expired int                       `json:"expired"`          // the node is off or cannot renew
 	Cloned  int                       `json:"cloned"`
+
+	Connected map[ConnectionState]int `json:"connected"` // nodes in the fleet with muster's agent
 }
 
 // Summary reads the whole index. The error is [ErrReading] until the index is complete.
@@ -28,7 +30,7 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := &Summary{States: make(map[provisioner.State]int)}
+	s := &Summary{States: make(map[provisioner.State]int), Connected: make(map[ConnectionState]int)}
 	for i := range x.nodes {
 		n := &x.nodes[i]
 		if !n.recorded() {
@@ -39,6 +41,9 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		s.States[had.State]++
 		if had.Cloned {
 			s.Cloned++
+		}
+		if l := x.liveness(n); l != nil {
+			s.Connected[l.Connected]++
 		}
 		if had.State == provisioner.StateProvisioned {
 			s.count(instant(n.expires).Sub(now))

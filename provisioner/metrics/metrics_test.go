@@ -84,11 +84,11 @@ func TestStateIsReadAtTheScrape(t *testing.T) {
 		strings.Contains(got, "not_after") {
 		t.Errorf("what is not known is exported:\n%s", got)
 	}
-	c := fleet.Summary{Live: 3, Day: 1, Week: 2, Expired: 2}
+	c := fleet.Summary{Live: 3, Day: 1, Week: 2, Expired: 2, Connected: map[fleet.ConnectionState]int{fleet.No: 4}}
 	state <- metrics.State{
 		InHand: 3, EventsDropped: 7, AuthorityEnds: now,
 		Alarms: []events.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9},
-		Certificates: &c,
+		Nodes: &c,
 	}
 	want(t, scrape(t, m),
 		"muster_requests_in_hand 3", "muster_events_dropped_total 7",
@@ -96,14 +96,14 @@ func TestStateIsReadAtTheScrape(t *testing.T) {
 		`muster_alarm_standing{code="clock_behind"} 0`,
 		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_certificates_live 3",
 		"muster_certificates_expired 2",
-		`muster_certificates_expiring{within="1d"} 1`, `muster_certificates_expiring{within="7d"} 2`)
+		`muster_nodes_connected{connected="no"} 4`, `muster_certificates_expiring{within="1d"} 1`, `muster_certificates_expiring{within="7d"} 2`)
 }
 
 // TestKeepsPrometheusConventions lints names, units and help.
 func TestKeepsPrometheusConventions(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &fleet.Summary{}, AuthorityEnds: time.Now()}
+		return metrics.State{Stored: &metrics.Stored{}, Nodes: &fleet.Summary{}, AuthorityEnds: time.Now()}
 	})
 	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
 	if err != nil {

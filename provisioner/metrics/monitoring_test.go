@@ -38,7 +38,7 @@ func read(t *testing.T, name string) string {
 func everything() metrics.State {
 	return metrics.State{
 		Stored:        &metrics.Stored{},
-		Certificates:  &fleet.Summary{},
+		Nodes:         &fleet.Summary{},
 		Services:      &services.Counts{},
 		AuthorityEnds: time.Now(),
 		Webhooks:      []events.Webhook{{Name: "pager"}},

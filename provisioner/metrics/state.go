@@ -18,7 +18,7 @@ type State struct {
 	EventsDropped uint64         // since the start
 	AuthorityEnds time.Time      // end of the issuing authority; zero is unknown
 	Stored        *Stored
-	Certificates  *fleet.Summary
+	Nodes         *fleet.Summary
 	Services      *services.Counts
 	Webhooks      []events.Webhook
 }
@@ -55,7 +55,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 		out.gauge("muster_store_used_bytes", "Size of the embedded broker's streams.", float64(u.Used))
 		out.gauge("muster_store_limit_bytes", "Size limit of the embedded broker's streams.", float64(u.Limit))
 	}
-	if k := now.Certificates; k != nil {
+	if k := now.Nodes; k != nil {
 		const soon = "Live certificates that expire within this time; renewal is due after two " +
 			"thirds of their lifetime."
 		out.gauge("muster_certificates_live", "Confirmed certificates that have not expired.", float64(k.Live))
@@ -63,6 +63,10 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 			"Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
 		out.gauge("muster_certificates_expiring", soon, float64(k.Day), label{"within", "1d"})
 		out.gauge("muster_certificates_expiring", soon, float64(k.Week), label{"within", "7d"})
+		for _, is := range []fleet.ConnectionState{fleet.Yes, fleet.No, fleet.Unknown} {
+			out.gauge("muster_nodes_connected", "Nodes in the fleet with muster's agent, by whether they are connected "+
+				"to a broker.", float64(k.Connected[is]), label{"connected", string(is)})
+		}
 	}
 	if k := now.Services; k != nil {
 		for _, state := range services.States {

@@ -28,6 +28,8 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 	f.Flag(c, "state*").HintOptions("enrolled", "provisioned", "revoked", "retired")
 	f.Flag(c, "expires-before")
 	f.Flag(c, "unseen")
+	f.Flag(c, "connected").HintOptions("yes", "no", "unknown")
+	f.Flag(c, "for")
 	f.Flag(c, "policy")
 	f.Switch(c, "faulty")
 	f.Flag(c, "protocol").HintOptions(provisioner.Protocols...)

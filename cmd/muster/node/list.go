@@ -17,6 +17,7 @@ filters'. The last line counts the nodes by state, on standard error. Only the f
   muster node list --expires-before 3d --sort expires
   muster node list --match 'web*.example.net' --site ams1 -o json
   muster node list --fact os.name=Debian --fact 'role=db*'
+  muster node list --connected no --for 10m  # by the brokers' word
   muster node list --unseen 30d --limit 0  # all of them
   muster node list --faulty --sort expires -o wide  # cannot renew, and why
 

@@ -11,6 +11,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
@@ -59,6 +60,10 @@ func show(_ *verb.Operator, s *httpapi.Status) fmt.Stringer {
 	}
 	if n := s.Nodes; n != nil {
 		l.Addf("Nodes", "%d (%s)", n.Total, verb.Tallied(n.States))
+		l.Addf("Connected", "%d of %d", n.Connected[fleet.Yes], n.Connected[fleet.Yes]+n.Connected[fleet.No])
+		if unknown := n.Connected[fleet.Unknown]; unknown > 0 {
+			l.Addf("Connection unknown", "%d", unknown)
+		}
 		l.Addf("Certificates", "%d expire within a day, %d within a week, %d have expired", n.Day, n.Week, n.Expired)
 	}
 	if c := s.Certificates; c != nil && c.Total > 0 {

@@ -55,7 +55,7 @@ func TestNodeQuestions(t *testing.T) {
 		out, _ = run("node", "list")
 	}
 	want("node list", `^NODE +STATE +SITE +EXPIRES `, 0)
-	want("node list", `^web1\.example\.net  provisioned  -     in 29d +\d+s ago +\d+s ago$`, 0)
+	want("node list", `^web1\.example\.net  provisioned  -     in 29d   yes +\d+s ago +\d+s ago$`, 0)
 	want("node list", `^muster: 1 node: 1 provisioned$`, 0)
 	want("node list --prefix db", "no nodes match", 0)
 	want("node list --expires-before 1y --match web*.example.net", `^web1`, 0)

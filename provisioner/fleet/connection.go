@@ -45,6 +45,14 @@ type Liveness struct {
 	Broker string `json:"broker,omitempty"` // the last one, "" if not known
 }
 
+// Liveness returns [Node.Connection], or an empty one.
+func (n *Node) Liveness() Liveness {
+	if n.Connection == nil {
+		return Liveness{}
+	}
+	return *n.Connection
+}
+
 // An end of a connection may have been missed if the node last reported unseenFor ago: twice the default interval of
 // reports.
 const unseenFor = time.Hour

@@ -184,3 +184,32 @@ func TestUnknownLastSeenRetiresNoNode(t *testing.T) {
 	}
 	f.Check()
 }
+
+func TestAStoppedAgentIsNotConnected(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	stays, stops := f.Agent("web1.example.net", f.Token(nil)), f.Agent("web2.example.net", f.Token(nil))
+	f.WaitProvisioned(stays, stops)
+	listed := func(connected string) (names []string) {
+		var p fleet.Page
+		call(t, f, http.MethodGet, "/v1/nodes?connected="+connected, nil, &p)
+		for _, n := range p.Nodes {
+			names = append(names, string(n.Identity))
+		}
+		return names
+	}
+	connected := func(yes, no []string) {
+		t.Helper()
+		f.Eventually("connected nodes are listed", func() bool {
+			return slices.Equal(listed("yes"), yes) && slices.Equal(listed("no"), no)
+		})
+	}
+	connected([]string{"web1.example.net", "web2.example.net"}, nil)
+	stops.Stop()
+	connected([]string{"web1.example.net"}, []string{"web2.example.net"})
+	var s httpapi.Status
+	call(t, f, http.MethodGet, "/v1/status", nil, &s)
+	if s.Nodes == nil || s.Nodes.Connected[fleet.Yes] != 1 || s.Nodes.Connected[fleet.No] != 1 {
+		t.Errorf("status counts %+v", s.Nodes)
+	}
+}

@@ -87,6 +87,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	e.state(events)
 	if node, _ := x.index.Find(id); e.State == provisioner.StateProvisioned && !node.Seen.IsZero() {
 		e.add("last_heard", "It was last seen at %s.", stamp(node.Seen))
+		e.connection(node.Liveness())
 	}
 	e.admittedByApproval(verdicts)
 	approved := make(map[string]bool)
@@ -279,6 +280,16 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 	if n := r.Next; n != nil && n.Serial != r.Current.Serial {
 		e.add("offer_not_confirmed", "The node was offered certificate %s at %s, but has not confirmed it yet.",
 			n.Serial, stamp(n.OfferedAt))
+	}
+}
+
+func (e *explainer) connection(l Liveness) {
+	switch l.Connected {
+	case Yes:
+		e.add("connected", "It is connected to broker %s since %s.", l.Broker, stamp(l.Since))
+	case No:
+		f := e.add("not_connected", "It is not connected to a broker, since %s.", stamp(l.Since))
+		f.Do = []Action{e.doctor("if the machine is up: it shows why the agent does not run, or reaches no broker")}
 	}
 }
 

@@ -56,6 +56,8 @@ type Report struct {
 	Grant    *orders.Grant       `json:"grant,omitempty"` // newest, used or not
 	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
 
+	Connection *Liveness `json:"connection,omitempty"` // see [Node]
+
 	// Run is the last run of an unmodified agent that reports runs, or nil.
 	Run *Run `json:"run,omitempty"`
 
@@ -96,12 +98,13 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 	shown.CommandKey = nil      // the caller may have no right to send commands
 	node, _ := x.index.Find(id) // zero while the index is read
 	return &Report{
-		Record:    &shown,
-		Revision:  revision,
-		Grant:     grant,
-		Seen:      node.Seen,
-		Run:       run,
-		GrantOver: waits(grant, record, now) && !record.GrantApplies(grant, now),
+		Record:     &shown,
+		Revision:   revision,
+		Grant:      grant,
+		Seen:       node.Seen,
+		Connection: node.Connection,
+		Run:        run,
+		GrantOver:  waits(grant, record, now) && !record.GrantApplies(grant, now),
 	}, nil
 }
 

@@ -46,6 +46,10 @@ func show(_ *verb.Operator, report *fleet.Report) fmt.Stringer {
 	l.Add("First Enrolled", verb.Instant(r.FirstEnrolledAt))
 	l.Add("Provisioned", verb.Instant(r.ProvisionedAt))
 	l.Add("Changed", verb.Instant(r.UpdatedAt))
+	if c := report.Connection; c != nil {
+		l.Addf("Connected", "%s, since %s", c.Connected, verb.Instant(c.Since))
+		l.AddIf("Broker", c.Broker)
+	}
 	l.Add("Last seen", verb.Instant(report.Seen))
 	if run := report.Run; run != nil {
 		l.Addf("Last run", "%s %s\n%s", run.Outcome(), verb.Instant(run.At), run.Resources.Text())

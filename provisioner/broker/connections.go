@@ -35,7 +35,7 @@ const (
 type Connections interface {
 	Changed(b fleet.Broker, c fleet.Connection)
 	Listed(b fleet.Broker, open []fleet.Connection, now time.Time)
-	Settled(at time.Time, others bool)
+	Settled(at time.Time, more bool)
 }
 
 // Follow tells to of all connections until ctx is done, and returns nil then.
@@ -55,14 +55,14 @@ func (e *External) Follow(ctx context.Context, to Connections) error {
 	if err != nil {
 		return err
 	}
-	return (&follower{control: c, to: to, others: true}).run(ctx)
+	return (&follower{control: c, to: to, more: true}).run(ctx)
 }
 
 type follower struct {
 	*control
 
-	to     Connections
-	others bool
+	to   Connections
+	more bool
 
 	listed map[fleet.Broker]map[uint64]fleet.Connection // by the last list
 
@@ -101,10 +101,10 @@ func (f *follower) run(ctx context.Context) error {
 		switch err := f.list(ctx); {
 		case err == nil:
 			settled = time.Now()
-			f.to.Settled(settled, f.others)
+			f.to.Settled(settled, f.more)
 			continue
 		case time.Since(settled) > listsFailed:
-			f.to.Settled(time.Time{}, f.others)
+			f.to.Settled(time.Time{}, f.more)
 		}
 		wait = listRetry
 	}

@@ -162,7 +162,9 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 }
 
 // connections lists connections of a node, or of all if node is empty.
-func (c *control) connections(ctx context.Context, node wire.Identity, each func(server.ServerInfo, []connection)) error {
+func (c *control) connections(ctx context.Context, node wire.Identity,
+	each func(server.ServerInfo, []connection),
+) error {
 	options := connzOptions(node, c.page)
 	for {
 		more := false

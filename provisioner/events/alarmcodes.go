@@ -76,8 +76,8 @@ var alarmRemedies = map[wire.Code]string{
 		"list` on the machine shows what to do",
 	AlarmCertificatesEnd: "`muster certificate list --expiring 1d` shows them: the node is away, is refused, or its " +
 		"agent cannot save them; revoke those that no service needs",
-	AlarmSiteQuiet: "look at the network, power and broker of the site; `muster node list --connected no --site SITE` " +
-		"shows the nodes and since when",
+	AlarmSiteQuiet: "look at network, power and broker of the site; `muster node list --connected no --site SITE` " +
+		"shows the nodes",
 	AlarmPendingFull: "`muster node pending --by-source` shows what fills the list, `muster node forget` makes room; " +
 		"sign another token and revoke one that was stolen",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

@@ -31,7 +31,7 @@ type ConnectionState string
 const (
 	Yes     ConnectionState = "yes"
 	No      ConnectionState = "no"
-	Unknown ConnectionState = "unknown" // the brokers do not answer, or the node may be connected to one that is not asked
+	Unknown ConnectionState = "unknown" // see [Index.Settled]
 )
 
 // A Liveness is what brokers say of a node.
@@ -98,11 +98,11 @@ func (x *Index) Listed(b Broker, open []Connection, now time.Time) {
 }
 
 // Settled says that all brokers have been listed at a time; zero means that they do not answer, so nothing is known of
-// connections. others means that nodes may be connected to brokers that were not asked.
-func (x *Index) Settled(at time.Time, others bool) {
+// connections. more means that nodes may be connected to brokers that were not asked.
+func (x *Index) Settled(at time.Time, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.listed, x.others = at, others
+	x.listed, x.more = at, more
 	x.quiet = x.quietSites()
 }
 
@@ -113,7 +113,7 @@ func (x *Index) liveness(n *node) *Liveness {
 	}
 	l, at := &Liveness{Connected: No, Broker: x.brokers.values[n.broker].Name}, cmp.Or(n.down, x.heardOf(n))
 	switch {
-	case x.listed.IsZero(), n.up|n.down == 0 && x.others && x.listed.Sub(instant(at)) < unseenFor:
+	case x.listed.IsZero(), n.up|n.down == 0 && x.more && x.listed.Sub(instant(at)) < unseenFor:
 		return &Liveness{Connected: Unknown}
 	case n.up != 0:
 		l.Connected, at = Yes, n.up

@@ -63,7 +63,7 @@ type Index struct {
 	since   time.Time                    // guarded by mu: see Log.FollowLastSeen
 	brokers interned[Broker]             // guarded by mu
 	listed  time.Time                    // guarded by mu: see Settled
-	others  bool                         // guarded by mu
+	more    bool                         // guarded by mu
 	quiet   error                        // guarded by mu: see Quiet
 
 	lost error // guarded by mu: why current is not closed, if records are missing

@@ -64,8 +64,8 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 		out.gauge("muster_certificates_expiring", soon, float64(k.Day), label{"within", "1d"})
 		out.gauge("muster_certificates_expiring", soon, float64(k.Week), label{"within", "7d"})
 		for _, is := range []fleet.ConnectionState{fleet.Yes, fleet.No, fleet.Unknown} {
-			out.gauge("muster_nodes_connected", "Nodes in the fleet with muster's agent, by whether they are connected "+
-				"to a broker.", float64(k.Connected[is]), label{"connected", string(is)})
+			out.gauge("muster_nodes_connected", "Nodes in the fleet with muster's agent, by whether they are "+
+				"connected to a broker.", float64(k.Connected[is]), label{"connected", string(is)})
 		}
 	}
 	if k := now.Services; k != nil {

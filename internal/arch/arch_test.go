@@ -87,6 +87,9 @@ func allowed(name, imported string) bool {
 // each, so that it can be replaced in one place.
 var owners = map[string][]string{
 	"github.com/golang-jwt/jwt":       {"jwt"},
+	"github.com/coreos/go-oidc":       {"provisioner/login"},
+	"golang.org/x/oauth2":             {"provisioner/login"},
+	"github.com/zitadel/oidc":         {},
 	"github.com/youmark/pkcs8":        {"internal/keyfile"},
 	"github.com/open-policy-agent":    {"policies"},
 	"github.com/nats-io/nats-server":  {"provisioner/broker"},

@@ -20,6 +20,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/facts"
+	"muster/provisioner/login"
 	"muster/provisioner/puppet"
 	"muster/provisioner/trust"
 )
@@ -72,6 +73,8 @@ type Config struct {
 	} `yaml:"broker"`
 
 	API APIConfig `yaml:"api"`
+
+	OIDC login.Settings `yaml:"oidc"`
 
 	Health HealthConfig `yaml:"health"`
 
@@ -291,6 +294,10 @@ func (c *Config) Validate() error {
 	c.validateWebhooks(v)
 	c.validateChoria(v)
 	v.errs = append(v.errs, c.Puppet.Check()...)
+	v.errs = append(v.errs, c.OIDC.Check()...)
+	if c.OIDC.Issuer != "" && c.API.Listen == "" {
+		v.Bad("oidc.issuer", "set without api.listen, where operators sign in")
+	}
 	if c.Puppet.Enabled() {
 		v.Listen("puppet.listen", c.Puppet.Listen)
 	}
@@ -354,7 +361,8 @@ func (c *Config) files() []*string {
 	for i := range c.Webhooks {
 		paths = append(paths, &c.Webhooks[i].Secret, &c.Webhooks[i].CA)
 	}
-	return slices.Concat(paths, c.Broker.External.paths(), c.Choria.paths(), c.Puppet.Files())
+	return slices.Concat(paths, c.Broker.External.paths(), c.Choria.paths(), c.Puppet.Files(),
+		c.OIDC.Files())
 }
 
 func (c *Config) writtenNames() [][]string {

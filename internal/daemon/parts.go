@@ -21,6 +21,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/choria"
 	"muster/provisioner/helper"
+	"muster/provisioner/login"
 	"muster/provisioner/puppet"
 	"muster/provisioner/webhook"
 )
@@ -45,6 +46,7 @@ type parts struct {
 	webhooks     []webhook.Config
 	choria       *choria.Settings // nil without a gateway
 	puppet       *puppetFiles     // nil without Puppet
+	oidc         *login.Provider  // nil without OpenID Connect
 }
 
 func loadParts(cfg Config, opts Options) (*parts, error) {
@@ -99,6 +101,8 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	p.webhooks = loadWebhooks(cfg, opts, add)
 	p.choria, err = cfg.loadChoria()
 	add("choria", err)
+	p.oidc, err = cfg.OIDC.Load()
+	add("oidc", err)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // other keys cannot be opened either
 	}

@@ -75,7 +75,7 @@ func (d *Daemon) openPuppet(nodes *fleet.Index) error {
 	}
 	s := puppet.New(puppet.Config{
 		Provisioner: d.Operator(),
-		Login:       login.New(d.Operator()),
+		Login:       login.New(d.Operator(), d.parts.oidc),
 		Orders:      d.Orders(),
 		Nodes:       func() *fleet.Index { return nodes },
 		Runs:        d.Store(),

@@ -45,6 +45,7 @@ func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 		Signers:     wrapped[*trust.SignerEntry]{l.Signers, "Signer", put},
 		Operators: trust.Operators{Log: wrapped[*trust.OperatorEntry]{l.Operators, "Operator", put},
 			Revocations: revocations},
+		Sessions: wrapped[*orders.Sessions]{l.Sessions, "Session", put},
 		Recovery: wrapped[*orders.Recovery]{l.Recovery, "Recovery", put},
 		Unfrozen: wrapped[*orders.Unfreeze]{l.Unfrozen, "Unfreeze", put},
 		Sync:     l.Sync,

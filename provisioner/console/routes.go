@@ -80,6 +80,8 @@ func (c *Console) routes() {
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)
 	c.mux.HandleFunc("POST /login", c.login)
+	c.mux.HandleFunc("GET /login/oidc", c.beginFlow)
+	c.mux.HandleFunc("GET "+pathBack, c.endFlow)
 	c.mux.HandleFunc("POST /logout", c.logout)
 	c.mux.Handle("GET /assets/{name}", http.FileServerFS(files))
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -130,10 +132,7 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if r.Method == http.MethodPost {
 		// The confirmation page comes again after signing in.
-		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{
-			Next:    local(r.URL.Path),
-			Problem: "Your session has expired: nothing was done.",
-		})
+		c.askLogin(w, r, http.StatusUnauthorized, r.URL.Path, "Your session has expired: nothing was done.")
 		return
 	}
 	to := "/login"

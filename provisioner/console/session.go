@@ -3,6 +3,8 @@ package console
 import (
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"muster/provisioner/login"
+	"muster/provisioner/trust"
 )
 
 const (
@@ -21,6 +24,9 @@ const (
 	// it.
 	cookieForm = "__Host-muster-form"
 	fieldForm  = "form"
+
+	// cookieFlow holds what a sign-in by OpenID Connect has begun with: its secret, and the page after it.
+	cookieFlow = "__Host-muster-flow"
 
 	maxFormBytes = 256 << 10 // some hundreds of approvals
 	formSecret   = 26        // characters of [rand.Text]
@@ -81,6 +87,7 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 type loginPage struct {
 	Next    string // page after signing in
 	Problem string
+	OIDC    string // issuer of OpenID Connect, or ""
 }
 
 // local returns next if it is a path of this site, else "/".
@@ -94,7 +101,15 @@ func local(next string) string {
 }
 
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
-	c.show(w, r, nil, http.StatusOK, "login", "Sign in", loginPage{Next: local(r.URL.Query().Get("next"))})
+	c.askLogin(w, r, http.StatusOK, r.URL.Query().Get("next"), "")
+}
+
+func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, next, problem string) {
+	p := loginPage{Next: local(next), Problem: problem}
+	if provider := c.cfg.Login.OIDC(); provider != nil {
+		p.OIDC = provider.Issuer
+	}
+	c.show(w, r, nil, status, "login", "Sign in", p)
 }
 
 // login keeps the token in a cookie until it expires.
@@ -109,26 +124,81 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.refuseLogin(w, r, next, err)
 		return
 	}
+	c.signedIn(w, r, l, token, next)
+}
+
+func (c *Console) signedIn(w http.ResponseWriter, r *http.Request, l *login.Login, token, next string) {
 	http.SetCookie(w, cookie(cookieSession, token, l.Expires))
 	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // the former secret predates the session
 	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console",
 		"by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
-	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local returns paths of this site
+	http.Redirect(w, r, local(next), http.StatusSeeOther)
+}
+
+// pathBack is where the provider of OpenID Connect sends browsers; it is registered there.
+const pathBack = "/login/oidc/back"
+
+// flow returns the sign-in with a secret. The host is the browser's; the provider accepts only those registered.
+func flow(r *http.Request, secret string) login.Flow {
+	return login.Flow{Secret: secret, Redirect: "https://" + r.Host + pathBack}
+}
+
+// beginFlow sends the browser to the provider. A link of another site may do so, which changes nothing.
+func (c *Console) beginFlow(w http.ResponseWriter, r *http.Request) {
+	provider := c.cfg.Login.OIDC()
+	if provider == nil {
+		c.fail(w, r, nil, errNoPage)
+		return
+	}
+	secret, next := rand.Text(), local(r.URL.Query().Get("next"))
+	to, err := provider.Begin(flow(r, secret))
+	if err != nil {
+		c.refuseLogin(w, r, next, err)
+		return
+	}
+	http.SetCookie(w, cookie(cookieFlow, secret+"."+base64.RawURLEncoding.EncodeToString([]byte(next)), time.Time{}))
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// endFlow signs in a browser that the provider has sent back.
+func (c *Console) endFlow(w http.ResponseWriter, r *http.Request) {
+	if c.cfg.Login.OIDC() == nil {
+		c.fail(w, r, nil, errNoPage)
+		return
+	}
+	var secret, next string
+	if had, err := r.Cookie(cookieFlow); err == nil {
+		var after string
+		secret, after, _ = strings.Cut(had.Value, ".")
+		decoded, _ := base64.RawURLEncoding.DecodeString(after) // local refuses what it is not
+		next = local(string(decoded))
+	}
+	http.SetCookie(w, cookie(cookieFlow, "", time.Unix(1, 0))) // once
+	l, session, err := c.cfg.Login.SignIn(r.Context(), flow(r, secret), r.URL.Query(), r.RemoteAddr)
+	if err != nil {
+		c.refuseLogin(w, r, next, err)
+		return
+	}
+	c.signedIn(w, r, l, session, next)
 }
 
 func (c *Console) refuseLogin(w http.ResponseWriter, r *http.Request, next string, err error) {
 	status, what, remedy := c.problem(err)
-	c.show(w, r, nil, status, "login", "Sign in", loginPage{
-		Next:    next,
-		Problem: sentence(what) + " " + sentence(remedy),
-	})
+	c.askLogin(w, r, status, next, sentence(what)+" "+sentence(remedy))
 }
 
-// logout deletes the cookies. The token stays valid until it expires.
+// logout deletes the cookies, and ends the session. A token stays valid until it expires.
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	if err := readForm(w, r); err != nil {
 		c.fail(w, r, nil, err)
 		return
+	}
+	if l, err := c.authenticate(r); err == nil && l.Session != "" {
+		err := c.cfg.Login.End(r.Context(), l.Session, trust.Cause{By: l.By(), Why: "signed out"})
+		if err != nil && !errors.Is(err, login.ErrNoSession) {
+			c.fail(w, r, l, err)
+			return
+		}
 	}
 	for _, name := range []string{cookieSession, cookieForm} {
 		http.SetCookie(w, cookie(name, "", time.Unix(1, 0)))

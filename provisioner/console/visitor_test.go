@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -87,15 +89,41 @@ func (v *visitor) do(r *http.Request) answer {
 	if err != nil {
 		v.t.Fatal(err)
 	}
+	b := body(v.t, resp)
+	if m := formSecret.FindStringSubmatch(b); m != nil {
+		v.form = m[1]
+	}
+	return answer{resp.StatusCode, resp.Header, b}
+}
+
+func body(t testing.TB, resp *http.Response) string {
+	t.Helper()
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// cookie gives the browser a cookie of the console.
+func (v *visitor) cookie(name, value string) {
+	v.t.Helper()
+	u, err := url.Parse(v.f.Daemon().APIURL())
+	if err != nil {
 		v.t.Fatal(err)
 	}
-	if m := formSecret.FindSubmatch(b); m != nil {
-		v.form = string(m[1])
+	v.http.Jar.SetCookies(u, []*http.Cookie{{Name: "__Host-muster-" + name, Value: value, Path: "/", Secure: true}})
+}
+
+// written writes a private file, and returns its path.
+func written(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	return path
 }
 
 func (v *visitor) request(method, path string, body io.Reader) *http.Request {

@@ -55,6 +55,12 @@ const (
 // LoginRefused reports a failed login. The operator's name is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
+// Events of sessions by OpenID Connect.
+const (
+	SessionBegun Type = "io.muster.session.begun"
+	SessionEnded Type = "io.muster.session.ended" // before its time
+)
+
 // Events of token uses and of pauses.
 const (
 	TokenReleased Type = "io.muster.token.released"
@@ -133,8 +139,8 @@ type Event struct {
 	Repeated bool      `json:"repeated,omitempty"` // a retry got the same answer; nothing was written
 }
 
-// tokenShape matches a JWT, even a truncated one.
-var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
+// tokenShape matches a JWT, even a truncated one, or a session.
+var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*|muster\.[0-9a-f]{32}\.[A-Za-z0-9_-]*`)
 
 // Scrub replaces tokens in text, since clients with bugs may put them anywhere.
 func Scrub(text string) string { return tokenShape.ReplaceAllString(text, "(secret)") }

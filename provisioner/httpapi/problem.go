@@ -103,7 +103,7 @@ func ProblemOf(err error) *Problem {
 		return p
 	case errors.As(err, &order):
 		return badRequest(err)
-	case errors.Is(err, login.ErrLogin), errors.Is(err, login.ErrLimited):
+	case errors.Is(err, login.ErrLogin), errors.Is(err, login.ErrLimited), errors.Is(err, login.ErrProvider):
 		return loginProblem(err)
 	}
 	for _, known := range problems {
@@ -144,6 +144,12 @@ func loginProblem(err error) *Problem {
 	case errors.Is(err, login.ErrLimited):
 		p.Detail, p.Status = login.ErrLimited.Error(), http.StatusTooManyRequests
 		p.Remedy = "try again in a second"
+	case errors.Is(err, login.ErrProvider):
+		p.Detail, p.Status = login.ErrProvider.Error(), http.StatusBadGateway
+		p.Remedy = "the provisioner's log says why; operators with a certificate or a token can still sign in"
+	case errors.Is(err, login.ErrNoRole):
+		p.Detail, p.Status = login.ErrNoRole.Error(), http.StatusForbidden
+		p.Remedy = "ask for a group, sign out at the provider, and sign in again"
 	case errors.As(err, &untimely):
 		p.Detail = untimely.Error()
 		p.Remedy = "use another credential, or correct the clock of the provisioner or of its issuer"

@@ -17,6 +17,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/orders"
 )
 
 // Errors of logins, besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock].
@@ -60,8 +61,12 @@ type Login struct {
 	// Names are those of [trust.OperatorEntry].
 	Names []wire.Pattern
 
-	// Expires is when the token expires, zero for a certificate.
+	// Expires is when the token or the session expires, zero for a certificate.
 	Expires time.Time
+
+	// Session is the id of the session by OpenID Connect, "" for a token or a certificate.
+	Session string
+	person  string // see [orders.PersonOf]
 }
 
 // By returns the operator's name in events. It differs from names of local users, which have no colon (useradd(8)).
@@ -72,12 +77,16 @@ type Verifier struct {
 	provisioner *provisioner.Provisioner
 	cfg         provisioner.Config
 	operators   trust.Operators
+	sessions    trust.Log[*orders.Sessions]
+	oidc        *Provider // may be nil
 }
 
-// New returns a Verifier for the operators of a provisioner.
-func New(p *provisioner.Provisioner) *Verifier {
+// New returns a Verifier for the operators of a provisioner, and for those of an OpenID Connect provider, unless it is
+// nil.
+func New(p *provisioner.Provisioner, oidc *Provider) *Verifier {
 	cfg := p.Config()
-	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
+	logs := cfg.Store.Logs()
+	return &Verifier{provisioner: p, cfg: cfg, operators: logs.Operators, sessions: logs.Sessions, oidc: oidc}
 }
 
 // Certificate returns the operator of leaf. TLS must have proven that the peer has its key. Errors wrap [ErrLogin],
@@ -110,9 +119,12 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 	})
 }
 
-// Token is [Verifier.Certificate] for a token that the operator has signed; see [jwt.SignOperator].
+// Token is [Verifier.Certificate] for a token that the operator has signed, see [jwt.SignOperator], or for a session.
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	return v.login(ctx, source, func(l *Login) error {
+		if parts := sessionText.FindStringSubmatch(text); parts != nil {
+			return v.session(l, parts)
+		}
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
 			return err

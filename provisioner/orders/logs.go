@@ -20,6 +20,7 @@ type Logs struct {
 	Allowances  Allowances                    // by [Allowance.LogKey]
 	Signers     trust.Log[*trust.SignerEntry] // by id
 	Operators   trust.Operators               // by name
+	Sessions    trust.Log[*Sessions]          // by [Sessions.LogKey]
 	Recovery    trust.Log[*Recovery]          // by [RecoveryKey]
 	Unfrozen    trust.Log[*Unfreeze]          // by token id
 
@@ -94,6 +95,7 @@ func WatchUnread(l *Logs) *Unread {
 	watchUnread(u, "allow-list entry", l.Allowances.Log)
 	watchUnread(u, "signer", l.Signers)
 	watchUnread(u, "operator", l.Operators.Log)
+	watchUnread(u, "session", l.Sessions)
 	watchUnread(u, "recovery", l.Recovery)
 	watchUnread(u, "frozen token", l.Unfrozen)
 	return u

@@ -20,6 +20,7 @@ const (
 	subjectAllowance  = "muster.entry.allow."
 	subjectSigner     = "muster.entry.signer."
 	subjectOperator   = "muster.entry.operator."
+	subjectSession    = "muster.entry.session."
 	subjectRecoveries = "muster.entry.recovery."
 	subjectUnfreeze   = "muster.entry.unfreeze."
 	subjectClock      = "muster.entry.clock."
@@ -53,6 +54,7 @@ func (s *Store) openViews(ctx context.Context) error {
 		Signers:     addView(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
 		Operators: trust.Operators{Log: addView(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)),
 			Revocations: revocations},
+		Sessions: addView(f, newView(subjectSession, (*orders.Sessions).LogKey)),
 		Recovery: addView(f,
 			newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
 		Unfrozen: addView(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),

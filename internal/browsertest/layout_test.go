@@ -1,18 +1,21 @@
 package browsertest
 
 // misfits describes parts of a page that do not fit.
-const misfits = `(() => {
+const misfits = `new Promise(done => requestAnimationFrame(() => { // the page has taken its size
 	const all = [], name = e => e.outerHTML.slice(0, 120);
 	const wide = document.documentElement.scrollWidth;
 	if (wide > innerWidth) all.push("the page is " + wide + " wide");
 	for (const e of document.querySelectorAll("body *")) {
-		if (!e.closest(".scroll") && e.getBoundingClientRect().right > innerWidth + 1) all.push("sticks out: " + name(e));
+		if (!e.closest(".scroll, nav") && e.getBoundingClientRect().right > innerWidth + 1) all.push("sticks out: " + name(e));
 	}
 	for (const nav of document.querySelectorAll("nav")) {
-		for (const a of nav.querySelectorAll("a")) {
-			const at = a.getBoundingClientRect(), in_ = nav.getBoundingClientRect();
-			if (at.left < in_.left - 1 || at.right > in_.right + 1) all.push("cut off the menu: " + name(a));
-		}
+		const rows = new Set([...nav.querySelectorAll("a")].map(a => a.getBoundingClientRect().top));
+		if (rows.size !== 1) all.push("the menu has " + rows.size + " rows");
+		const here = nav.querySelector("[aria-current]")?.getBoundingClientRect(), in_ = nav.getBoundingClientRect();
+		if (here && (here.left < in_.left - 1 || here.right > in_.right + 1)) all.push("the page's entry is out of view");
+	}
+	for (const e of document.querySelectorAll("nav, .scroll")) {
+		if (e.scrollWidth > e.clientWidth && !getComputedStyle(e).backgroundAttachment.includes("local")) all.push("nothing tells that there is more: " + name(e));
 	}
 	for (const e of document.querySelectorAll(".queue > .card")) {
 		if (e.offsetWidth < Math.min(320, innerWidth * .85)) all.push("squeezed to " + e.offsetWidth + ": " + name(e));
@@ -34,8 +37,8 @@ const misfits = `(() => {
 		const close = cards.find(o => !e.contains(o) && !o.contains(e) && Math.abs(o.getBoundingClientRect().top - e.getBoundingClientRect().bottom) < 4);
 		if (close) all.push("touches what is below: " + name(e));
 	}
-	return all.slice(0, 5).join("\n");
-})()`
+	done(all.slice(0, 5).join("\n"));
+}))`
 
 // fits fails the test if a part of the page sticks out, is cut off, squeezed, or touches its neighbor.
 func (b *tab) fits(where string) {

@@ -23,7 +23,7 @@ type advice struct {
 
 // pagesOf are the pages of actions that have no button on a node's page.
 var pagesOf = map[string]struct{ label, path, name string }{
-	"node pending": {"Approvals", "/approvals", "q"},
+	"node pending": {"Pending", "/approvals", "q"},
 	"node approve": {"Approve", "/approvals", "q"},
 	"node forget":  {"Forget", "/approvals", "q"},
 	"node reject":  {"Reject", "/approvals", "q"},

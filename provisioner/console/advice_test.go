@@ -23,7 +23,7 @@ func TestAdvice(t *testing.T) {
 	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
 	unsaid(t, page, "add an allow-list entry", "was refused")
 	page = v.see("/events?code=approval_pending")
-	says(t, page, `<a href="/approvals">Approvals</a>: compare the waiting key with the machine&#39;s log, then approve or reject it`)
+	says(t, page, `<a href="/approvals">Pending</a>: compare the waiting key with the machine&#39;s log, then approve or reject it`)
 	unsaid(t, page, "add an allow-list entry")
 	says(t, v.see("/events?code=token_used_up"), "<code>muster token list</code>: find the token, and then the nodes that used it")
 	page = v.see("/nodes/web1.example.net")

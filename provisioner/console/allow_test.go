@@ -15,7 +15,7 @@ func TestAllowList(t *testing.T) {
 	waits(t, f, "db1.example.net")
 	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	says(t, v.see("/allow?pattern=db1.example.net"), "web*.example.net", `value="db1.example.net"`,
-		`href="/allow" aria-current="page"`)
+		`href="/installation" aria-current="page"`)
 	unsaid(t, viewer.see("/allow"), `name="pattern"`)
 	if a := viewer.post("/allow", "pattern", "x*", "for", "24h", "why", "because"); a.status != http.StatusForbidden {
 		t.Errorf("a viewer who adds: %d", a.status)

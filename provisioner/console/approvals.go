@@ -114,7 +114,7 @@ func (c approvalPages) approvals(v *visit) error {
 		}
 		p.Waiting = append(p.Waiting, k)
 	}
-	return c.page(v, "approvals", "Approvals", p)
+	return c.page(v, "approvals", "Pending", p)
 }
 
 // eachShown is a key in a form: identity/key, or identity/key/rejection for a rejected one.

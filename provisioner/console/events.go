@@ -74,7 +74,7 @@ func (c eventPages) events(v *visit) error {
 	if len(p.Events) > maxShown {
 		p.Events, p.More = p.Events[:maxShown], true
 	}
-	return c.list(v, "events", "Events", &p.listForm, p, err)
+	return c.list(v, "events", "Activity", &p.listForm, p, err)
 }
 
 func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {

@@ -117,5 +117,5 @@ func (c policyPages) policies(v *visit) error {
 		return t.Type == events.PolicyReloaded || t.Type == events.PolicyRefused
 	})
 	p.Differs = c.activity.newest(maxShadowEvents, func(t *loggedEvent) bool { return t.Type == events.ShadowDiffers })
-	return c.page(v, "policies", "Policies", p)
+	return c.page(v, "policies", "Policy", p)
 }

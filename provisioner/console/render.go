@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +59,38 @@ func parsePages(now func() time.Time) (pages, error) {
 // A frame is the layout of each page.
 type frame struct {
 	Title   string
-	Page    string // name in the menu
+	Path    string // of the request
 	Login   *login.Login
 	Form    string // secret of forms, see cookieForm
 	Version string
 	Main    any
+}
+
+// A menuEntry links to a page. It is marked on the pages below the path, and below Also.
+type menuEntry struct {
+	Label, Path, Also string
+	Here              bool
+}
+
+// Menu returns the main pages.
+func (f *frame) Menu() []menuEntry {
+	all := []menuEntry{
+		{Label: "Overview", Path: "/", Also: "enrollment"},
+		{Label: "Nodes", Path: "/nodes", Also: "many jobs"},
+		{Label: "Pending", Path: "/approvals"},
+		{Label: "Certificates", Path: "/certificates"},
+		{Label: "Tokens", Path: "/tokens"},
+		{Label: "Policy", Path: "/policies"},
+		{Label: "Activity", Path: "/events"},
+		{Label: "Installation", Path: "/installation", Also: "allow operators sessions signers authority webhooks " +
+			"configuration backups components"},
+	}
+	part, _, _ := strings.Cut(strings.TrimPrefix(f.Path, "/"), "/")
+	for i := range all {
+		e := &all[i]
+		e.Here = e.Path == "/"+part || part != "" && slices.Contains(strings.Fields(e.Also), part)
+	}
+	return all
 }
 
 // May reports whether the operator has the role.
@@ -72,7 +100,7 @@ func (f *frame) May(role string) bool {
 
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string,
 	main any) {
-	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
+	f := &frame{Title: title, Path: r.URL.Path, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {
 		c.cfg.Log.ErrorContext(r.Context(), "page not rendered", "subject", page, "err", err)

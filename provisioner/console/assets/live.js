@@ -8,6 +8,11 @@
     history.replaceState(null, "", address);
   }
 
+  const here = document.querySelector("nav [aria-current]"), menu = here?.closest("nav");
+  const center = () => { if (menu) menu.scrollLeft = here.offsetLeft - menu.offsetLeft - (menu.clientWidth - here.offsetWidth) / 2; };
+  window.addEventListener("resize", center);
+  center();
+
   const button = document.getElementById("live");
   const note = document.getElementById("live-note");
   if (!button || !document.querySelector("[data-live]")) return;

@@ -24,10 +24,12 @@ const misfits = `new Promise(done => requestAnimationFrame(() => { // the page h
 		if (e.offsetHeight > 480) all.push("a row " + e.offsetHeight + " high: " + name(e));
 	}
 	for (const e of document.querySelectorAll(".head input")) {
+		if (!e.checkVisibility()) continue;
 		const label = e.nextElementSibling.getBoundingClientRect(), box = e.getBoundingClientRect();
 		if (box.bottom < label.top) all.push("a box above its name: " + name(e.nextElementSibling));
 	}
 	for (const e of document.querySelectorAll("input[placeholder]")) {
+		if (!e.checkVisibility()) continue;
 		const s = getComputedStyle(e), c = document.createElement("canvas").getContext("2d");
 		c.font = s.font;
 		if (c.measureText(e.placeholder).width > e.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight)) all.push("cut: " + e.placeholder);

@@ -1,5 +1,5 @@
 // Package console is the web console for operators: pages rendered by html/template, whose live parts are refreshed
-// every few seconds. The HTTPS listener of package httpapi serves it.
+// when something changes. The HTTPS listener of package httpapi serves it.
 //
 // Each request is authenticated by the operator's token in a cookie, or by the connection's certificate, so a removed
 // operator is out at the next request. A change carries a secret of the browser that other sites do not know, and a
@@ -62,6 +62,7 @@ type Console struct {
 	mux      *http.ServeMux
 	pages    pages
 	activity *activity
+	ended    chan struct{} // closed when Run ends, which ends streams
 }
 
 // New returns a Console. It reads and starts nothing.
@@ -75,13 +76,17 @@ func New(cfg Config) (*Console, error) {
 		mux:      http.NewServeMux(),
 		pages:    all,
 		activity: newActivity(cfg.Events, cfg.Log, cfg.Now),
+		ended:    make(chan struct{}),
 	}
 	c.routes()
 	return c, nil
 }
 
 // Run follows the log of events after the first page was shown, until ctx is done, and returns nil then.
-func (c *Console) Run(ctx context.Context) error { return c.activity.run(ctx) }
+func (c *Console) Run(ctx context.Context) error {
+	defer close(c.ended)
+	return c.activity.run(ctx)
+}
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	harden(w.Header())

@@ -36,6 +36,7 @@ func (c *Console) table() map[string]route {
 		"GET /nodes/{identity}":               {viewer, nodes.node},
 		"GET /approvals":                      {viewer, approvals.approvals},
 		"POST /approvals/decide":              {operator, approvals.decide},
+		"GET /live":                           {viewer, c.live},
 		"GET /installation":                   {viewer, allow.installation},
 		"GET /allow":                          {viewer, allow.allow},
 		"POST /allow":                         {operator, allow.addAllowance},

@@ -71,13 +71,16 @@ func (x *Index) change(b Broker, c Connection) {
 	switch {
 	case c.Ended.IsZero() && (same || n.up <= nanos(c.Since)):
 		n.up, n.down, n.number = nanos(c.Since), 0, c.Number
+		x.changes++
 		x.brokers.set(&n.broker, b)
 	case !c.Ended.IsZero() && same:
-		n.end(nanos(c.Ended))
+		x.end(n, nanos(c.Ended))
 	}
 }
 
-func (n *node) end(at int64) {
+// end requires mu.
+func (x *Index) end(n *node, at int64) {
+	x.changes++
 	n.up, n.down, n.seen = 0, at, max(n.seen, at)
 }
 
@@ -92,7 +95,7 @@ func (x *Index) Listed(b Broker, open []Connection, now time.Time) {
 	}
 	for i := range x.nodes {
 		if n := &x.nodes[i]; n.up != 0 && !numbers[n.number] && x.brokers.values[n.broker] == b {
-			n.end(nanos(now))
+			x.end(n, nanos(now))
 		}
 	}
 }

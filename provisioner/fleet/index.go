@@ -65,6 +65,7 @@ type Index struct {
 	listed  time.Time                    // guarded by mu: see Settled
 	more    bool                         // guarded by mu
 	quiet   error                        // guarded by mu: see Quiet
+	changes uint64                       // guarded by mu: see Changes
 
 	lost error // guarded by mu: why current is not closed, if records are missing
 
@@ -159,6 +160,7 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 		return // out of order
 	}
 	n.revision = at
+	x.changes++
 	n.changed, n.enrolled = nanos(r.Changed), nanos(r.FirstEnrolled)
 	n.owned, n.expires = nanos(r.OwnedSince), nanos(r.Expires)
 	n.serial = packSerial(r.Serial)
@@ -173,6 +175,13 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	if delete(x.leaves, n.id); r.Leaf != nil && r.State != provisioner.StateRetired {
 		x.leaves[n.id] = r.Leaf
 	}
+}
+
+// Changes counts the changes of records and connections that the index has taken.
+func (x *Index) Changes() uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.changes
 }
 
 func (x *Index) saw(id wire.Identity, at time.Time) {

@@ -1,4 +1,4 @@
-// Refreshes the live parts of a page, and drops one-time messages from its address. Without this script every page
+// Refreshes the live parts of a page when the provisioner says that something changed, and drops one-time messages from its address. Without this script every page
 // works, but is not updated.
 "use strict";
 (() => {
@@ -17,8 +17,9 @@
   const note = document.getElementById("live-note");
   if (!button || !document.querySelector("[data-live]")) return;
 
-  const every = 3000; // ms
-  let paused = false, asking = false, over = false, pressed = null, timer = 0;
+  // In ms: at most, if nothing is said to have changed, and if the provisioner cannot say.
+  const most = 3000, seldom = 15000, blind = 3000;
+  let paused = false, asking = false, over = false, changed = false, pressed = null, timer = 0, asked = 0, source = null;
 
   const label = (text, state) => {
     if (button.dataset.state === state) return;
@@ -40,6 +41,7 @@
   // Do not replace a node by another one that got its name: the operator may not notice, and mean the former.
   const owner = (page) => page.querySelector("[data-owned]")?.dataset.owned;
   const put = (fresh) => {
+    dress(fresh);
     if (owner(document) && owner(fresh) && owner(fresh) !== owner(document)) {
       tell("Another node has this name now. Reload the page to see it.");
       return;
@@ -73,6 +75,7 @@
     clearTimeout(timer);
     if (paused || over || asking || document.hidden) return;
     asking = true;
+    changed = false;
     const ask = new XMLHttpRequest();
     ask.open("GET", location.href);
     ask.responseType = "document";
@@ -83,20 +86,45 @@
       else if (!paused) { label("Live", "on"); put(ask.response); }
     };
     ask.onerror = ask.ontimeout = () => stale("The connection to the provisioner is lost. This page is out of date.");
-    ask.onloadend = () => { asking = false; timer = setTimeout(refresh, every); };
+    ask.onloadend = () => {
+      asking = false;
+      asked = Date.now();
+      timer = setTimeout(refresh, changed ? most : source?.readyState === EventSource.OPEN ? seldom : blind);
+    };
     ask.send();
   };
+
+  const soon = () => {
+    changed = true;
+    if (asking) return;
+    clearTimeout(timer);
+    timer = setTimeout(refresh, Math.max(0, asked + most - Date.now()));
+  };
+
+  // A hidden page keeps no connection. After a refusal the browser does not try again by itself.
+  const listen = () => {
+    source?.close();
+    if (paused || over || document.hidden) return;
+    const mine = source = new EventSource("/live");
+    mine.onmessage = soon;
+    mine.onerror = () => {
+      soon();
+      if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) listen(); }, seldom);
+    };
+  };
+  const resume = () => { listen(); refresh(); };
 
   button.hidden = false;
   button.addEventListener("click", () => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
-    if (!paused) { refresh(); return; }
+    if (!paused) { resume(); return; }
+    source?.close();
     label("Paused", "paused");
     note.textContent = "";
   });
   window.addEventListener("pointerdown", (event) => { pressed = event.target; });
   for (const ended of ["pointerup", "pointercancel", "blur"]) window.addEventListener(ended, () => { pressed = null; });
-  document.addEventListener("visibilitychange", refresh);
-  refresh();
+  document.addEventListener("visibilitychange", resume);
+  resume();
 })();

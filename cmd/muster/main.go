@@ -19,6 +19,7 @@ import (
 	"muster/cmd/muster/events"
 	"muster/cmd/muster/internal/verb"
 	"muster/cmd/muster/jwt"
+	"muster/cmd/muster/login"
 	"muster/cmd/muster/migrate"
 	"muster/cmd/muster/node"
 	"muster/cmd/muster/operator"
@@ -44,9 +45,8 @@ var cliProgram = cli.Program{
 		{Title: "Start here", Commands: []string{"demo", "provisioner init", "server run", "migrate"}},
 		{Title: "Tokens and signers", Commands: []string{"jwt", "token", "signer"}},
 		{Title: "Nodes", Commands: []string{"node", "allow", "certificate", "events"}},
-		{Title: "Policy", Commands: []string{"policy"}},
-		{Title: "Authority", Commands: []string{"ca", "recovery"}},
-		{Title: "Operators", Commands: []string{"operator", "webhook", "pause", "resume"}},
+		{Title: "Policy and authority", Commands: []string{"policy", "ca", "recovery"}},
+		{Title: "Operators", Commands: []string{"operator", "login", "session", "webhook", "pause", "resume"}},
 		{Title: "Running it", Commands: []string{
 			"provisioner", "broker", "server", "status", "backup", "restore", "bench", "version", "completion",
 		}},
@@ -75,6 +75,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	status.Add(app, all)
 	pause.Add(app, all)
 	operator.Add(app, all)
+	login.Add(app, all)
 	policy.Add(app, all)
 	webhook.Add(app, all)
 	backup.Add(app, all)

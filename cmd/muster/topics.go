@@ -58,7 +58,8 @@ the same spans.
 
 --login takes what an operator shows over HTTPS: the file that 'muster operator add'
 writes, or a token of 'muster operator token' with --login roots.pem for the
-installation's root certificates.
+installation's root certificates. Without either, the session of 'muster login' at
+the same --url is used.
 
 A passphrase comes from --passphrase-file. Without it, the provisioner's commands
 take it from keys.passphrase_file in provisioner.yaml, from the systemd credential

@@ -46,7 +46,6 @@ var synonyms = map[string][]string{
 	"enroll":   {"server run"},
 	"get":      {"show", "list"},
 	"info":     {"show", "status"},
-	"login":    {"operator token"},
 	"logs":     {"history", "events"},
 	"ls":       {"list"},
 	"new":      {"add", "sign", "init"},

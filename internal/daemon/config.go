@@ -294,10 +294,7 @@ func (c *Config) Validate() error {
 	c.validateWebhooks(v)
 	c.validateChoria(v)
 	v.errs = append(v.errs, c.Puppet.Check()...)
-	v.errs = append(v.errs, c.OIDC.Check()...)
-	if c.OIDC.Issuer != "" && c.API.Listen == "" {
-		v.Bad("oidc.issuer", "set without api.listen, where operators sign in")
-	}
+	c.validateOIDC(v)
 	if c.Puppet.Enabled() {
 		v.Listen("puppet.listen", c.Puppet.Listen)
 	}
@@ -331,6 +328,29 @@ func (c *Config) validateBroker(v *Mistakes) {
 		v.Bad("broker.websocket.plain", "set without broker.websocket.listen")
 	}
 	within(v, "broker.max_connections", c.Broker.MaxConnections, 0, math.MaxInt)
+}
+
+func (c *Config) validateOIDC(v *Mistakes) {
+	o := &c.OIDC
+	if o.Issuer == "" && o.ClientID == "" && o.ClientSecretFile == "" && len(o.Roles) == 0 {
+		return
+	}
+	if !strings.HasPrefix(o.Issuer, "https://") {
+		v.Bad("oidc.issuer", "is %q, want the https:// URL of the provider", o.Issuer)
+	}
+	v.Required("oidc.client_id", o.ClientID)
+	v.Required("oidc.client_secret_file", o.ClientSecretFile)
+	if c.API.Listen == "" {
+		v.Bad("oidc.issuer", "set without api.listen, where operators sign in")
+	}
+	if len(o.Roles) == 0 {
+		v.Bad("oidc.roles", "missing: groups and their roles, for example fleet-admins: admin")
+	}
+	for group, role := range o.Roles {
+		if err := role.Check(); err != nil || role == trust.RoleForeman {
+			v.Bad("oidc.roles", "%q has %q, want a role of operators, and not foreman", group, role)
+		}
+	}
 }
 
 func (s *SignerConfig) validate(v *Mistakes, key string) {

@@ -46,6 +46,11 @@ func (c *Console) table() map[string]route {
 		"GET /tokens/{tid}":                   {viewer, tokens.token},
 		"GET /policies":                       {viewer, policies.policies},
 		"GET /events":                         {viewer, events.events},
+		"GET /sessions":                       {viewer, c.sessions},
+		"GET /sessions/{id}/end":              {trust.RoleAdmin, c.ordered(c.endSession)},
+		"POST /sessions/{id}/end":             {trust.RoleAdmin, c.ordered(c.endSession)},
+		"GET /login/command":                  {viewer, c.command},
+		"POST /login/command":                 {viewer, c.command},
 	}
 	for path, serve := range map[string]func(*visit) error{
 		"/do/{action}":                                c.ordered(pauseActions, overview.order),

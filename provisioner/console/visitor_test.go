@@ -109,11 +109,18 @@ func body(t testing.TB, resp *http.Response) string {
 // cookie gives the browser a cookie of the console.
 func (v *visitor) cookie(name, value string) {
 	v.t.Helper()
-	u, err := url.Parse(v.f.Daemon().APIURL())
-	if err != nil {
-		v.t.Fatal(err)
+	v.http.Jar.SetCookies(v.request(http.MethodGet, "/", nil).URL, []*http.Cookie{{Name: "__Host-muster-" + name, Value: value, Path: "/", Secure: true}})
+}
+
+// kept returns a cookie that the browser has.
+func (v *visitor) kept(name string) string {
+	v.t.Helper()
+	for _, c := range v.http.Jar.Cookies(v.request(http.MethodGet, "/", nil).URL) {
+		if c.Name == "__Host-muster-"+name {
+			return c.Value
+		}
 	}
-	v.http.Jar.SetCookies(u, []*http.Cookie{{Name: "__Host-muster-" + name, Value: value, Path: "/", Secure: true}})
+	return ""
 }
 
 // written writes a private file, and returns its path.

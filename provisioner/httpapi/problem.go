@@ -59,7 +59,8 @@ var problems = []struct {
 }{
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{trust.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
-		provisioner.ErrNoRecord, operate.ErrUnknownToken, trust.ErrNoOperator, operate.ErrNotWaiting,
+		provisioner.ErrNoRecord, operate.ErrUnknownToken, trust.ErrNoOperator, login.ErrNoSession,
+		operate.ErrNotWaiting,
 		operate.ErrNotAllowed, services.ErrNone, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
@@ -154,7 +155,8 @@ func loginProblem(err error) *Problem {
 		p.Detail = untimely.Error()
 		p.Remedy = "use another credential, or correct the clock of the provisioner or of its issuer"
 	default:
-		p.Remedy = "use an operator's certificate or token; the provisioner's log says what is wrong with this one"
+		p.Remedy = "use an operator's certificate or token, or `muster login`; the provisioner's log says what is " +
+			"wrong with this one"
 	}
 	return p
 }

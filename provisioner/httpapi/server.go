@@ -297,7 +297,7 @@ func New(cfg Config) *Server {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, routes := range []func(*Server){
 		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, certificateRoutes,
-		settingRoutes, componentRoutes,
+		settingRoutes, componentRoutes, sessionRoutes,
 		statusRoutes, operatorRoutes, backupRoutes, inputsRoutes, policyRoutes, eventRoutes, webhookRoutes,
 		healthRoutes, downloadRoutes, openAPIRoute,
 	} {

@@ -1,7 +1,6 @@
 package orders
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"regexp"
 	"time"
@@ -17,10 +16,9 @@ const MaxSessions = 16
 
 // Sessions are what one person has after signing in by OpenID Connect. One entry for each person bounds the log.
 type Sessions struct {
-	Schema  int    `json:"schema"`
-	Person  string `json:"person"`  // see [PersonOf]
-	Issuer  string `json:"issuer"`  // URL
-	Subject string `json:"subject"` // the person's id at the issuer, if it is short enough to show
+	Schema int    `json:"schema"`
+	Person string `json:"person"` // see [PersonOf]
+	Issuer string `json:"issuer"` // URL
 
 	Sessions []Session `json:"sessions"` // the oldest first
 }
@@ -29,10 +27,12 @@ type Sessions struct {
 type Session struct {
 	ID   string `json:"id"` // shown to operators
 	Name string `json:"name"`
-	Hash string `json:"hash"` // [HashSecret] of the secret
+	Hash string `json:"hash,omitempty"` // [HashSecret] of the secret; not in lists
 
-	// Challenge makes it a code for `muster login`, which ends when the verifier is shown: SHA-256 of the verifier.
-	Challenge string `json:"challenge,omitempty"`
+	// Challenge makes it a code for `muster login`: SHA-256 of the verifier that turns the code into a session until
+	// Until.
+	Challenge string    `json:"challenge,omitempty"`
+	Until     time.Time `json:"until,omitzero"`
 
 	Role    trust.OperatorRole `json:"role"`
 	Agent   string             `json:"agent"` // "browser" or "command"
@@ -65,12 +65,4 @@ func (s *Sessions) Check() error {
 		}
 	}
 	return nil
-}
-
-// Live reports whether the session has not expired.
-func (s *Session) Live(now time.Time) bool { return now.Before(s.Expires) }
-
-// Holds reports whether the text is the session's secret.
-func (s *Session) Holds(secret string) bool {
-	return subtle.ConstantTimeCompare([]byte(s.Hash), []byte(HashSecret(secret))) == 1
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -140,6 +142,27 @@ func (o *Operator) Pasteable(text string) string {
 	return asking.ReplaceAllString(text, "${0}"+chosen)
 }
 
+// URL returns --url.
+func (o *Operator) URL() string { return o.url }
+
+// SessionFile returns the file for a session of `muster login` at the provisioner of --url: no other host gets it.
+func (o *Operator) SessionFile() (string, error) {
+	u, err := url.Parse(o.url)
+	if err != nil || u.Host == "" {
+		return "", errors.New("--url: missing: https://HOST:PORT of a provisioner")
+	}
+	dir, err := os.UserConfigDir()
+	return filepath.Join(dir, "muster", strings.ReplaceAll(u.Host, ":", "_")+".session"), err
+}
+
+// SaveSession writes a session for its operator alone.
+func SaveSession(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return cli.WriteNew(file, []byte(text+"\n"), 0o600, true)
+}
+
 // CheckURL returns an error if the URL is not valid.
 func (o *Operator) CheckURL() error {
 	if !o.Remote() {
@@ -219,6 +242,11 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 		return httpapi.NewClient(socket), nil
 	}
 	shown, token, unread := readLogin(o.login)
+	if file, err := o.SessionFile(); err == nil && unread == nil && token == "" && shown.Certificate == nil {
+		if _, missing := os.Stat(file); missing == nil {
+			_, token, unread = readLogin([]string{file})
+		}
+	}
 	client, err := httpapi.NewRemote(o.url, shown, token)
 	err = errors.Join(err, named("--login", loginVariable, strings.Join(o.login, "\n"), unread))
 	if err != nil {

@@ -1,0 +1,90 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"muster/provisioner/orders"
+	"muster/provisioner/trust"
+)
+
+type sessionsPage struct {
+	Sessions []orders.Session // newest first
+	Own      string           // id
+	Done     string
+}
+
+var sessionActions = []*action{
+	{
+		Name:    "end",
+		Label:   "End session",
+		Danger:  true,
+		Touches: []string{"Its holder must sign in again at the provider, on every provisioner, within a second."},
+		Done:    "The session is ended.",
+	},
+	{
+		Name:  "login",
+		Label: "Sign in for commands",
+		Touches: []string{
+			"The command `muster login` on this machine gets a session with your name and role.",
+			"Go on only if you have just run it, and opened the address that it printed.",
+		},
+	},
+}
+
+func (c *Console) sessions(v *visit) (err error) {
+	page := &sessionsPage{Own: v.login.Session, Done: done(v, sessionActions)}
+	if page.Sessions, err = c.cfg.Login.Sessions(); err != nil {
+		return err
+	}
+	return c.page(v, "sessions", "Sessions", page)
+}
+
+func (c *Console) endSession(v *visit) (*order, error) {
+	id, name := v.r.PathValue("id"), v.r.FormValue("name")
+	return &order{
+		action: named(sessionActions, "end"),
+		Back:   "/sessions",
+		On:     []string{"session " + id + " of " + name},
+		do:     func(ctx context.Context, cause trust.Cause) error { return c.cfg.Login.End(ctx, id, cause) },
+	}, nil
+}
+
+// command gives a waiting `muster login` of the browser's machine a code, by a redirect to the port of loopback at
+// which it listens.
+func (c *Console) command(v *visit) error {
+	if v.login.Session == "" {
+		http.Redirect(v.w, v.r, "/login/oidc?next="+url.QueryEscape(v.r.URL.RequestURI()), http.StatusSeeOther)
+		return nil
+	}
+	return c.ordered(func(v *visit) (*order, error) {
+		port, err := strconv.ParseUint(v.r.FormValue("port"), 10, 16)
+		challenge := v.r.FormValue("challenge")
+		if err != nil || len(challenge) != challengeChars {
+			return nil, badRequest(errors.New("this is not an address that `muster login` printed"))
+		}
+		home, h := fmt.Sprintf("http://127.0.0.1:%d", port), v.w.Header()
+		h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"), "form-action 'self'",
+			"form-action 'self' "+home, 1))
+		o := &order{
+			action: named(sessionActions, "login"),
+			Back:   "/",
+			On:     []string{"muster login on this machine"},
+			Fields: url.Values{"port": {v.r.FormValue("port")}, "challenge": {challenge}},
+			Why:    "muster login",
+		}
+		o.do = func(ctx context.Context, _ trust.Cause) error {
+			code, err := c.cfg.Login.Code(ctx, v.login, challenge, v.r.RemoteAddr)
+			o.Back = home + "/" + code
+			return err
+		}
+		return o, nil
+	})(v)
+}
+
+const challengeChars = 43 // SHA-256 in base64url

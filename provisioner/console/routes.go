@@ -87,8 +87,10 @@ func (c *Console) routes() {
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)
 	c.mux.HandleFunc("POST /login", c.login)
-	c.mux.HandleFunc("GET /login/oidc", c.beginFlow)
-	c.mux.HandleFunc("GET "+pathBack, c.endFlow)
+	if c.cfg.Login.OIDC() != nil {
+		c.mux.HandleFunc("GET /login/oidc", c.beginFlow)
+		c.mux.HandleFunc("GET "+pathBack, c.endFlow)
+	}
 	c.mux.HandleFunc("POST /logout", c.logout)
 	c.mux.Handle("GET /assets/{name}", http.FileServerFS(files))
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -145,13 +145,8 @@ func flow(r *http.Request, secret string) login.Flow {
 
 // beginFlow sends the browser to the provider. A link of another site may do so, which changes nothing.
 func (c *Console) beginFlow(w http.ResponseWriter, r *http.Request) {
-	provider := c.cfg.Login.OIDC()
-	if provider == nil {
-		c.fail(w, r, nil, errNoPage)
-		return
-	}
 	secret, next := rand.Text(), local(r.URL.Query().Get("next"))
-	to, err := provider.Begin(flow(r, secret))
+	to, err := c.cfg.Login.OIDC().Begin(flow(r, secret))
 	if err != nil {
 		c.refuseLogin(w, r, next, err)
 		return
@@ -162,15 +157,10 @@ func (c *Console) beginFlow(w http.ResponseWriter, r *http.Request) {
 
 // endFlow signs in a browser that the provider has sent back.
 func (c *Console) endFlow(w http.ResponseWriter, r *http.Request) {
-	if c.cfg.Login.OIDC() == nil {
-		c.fail(w, r, nil, errNoPage)
-		return
-	}
 	var secret, next string
 	if had, err := r.Cookie(cookieFlow); err == nil {
-		var after string
-		secret, after, _ = strings.Cut(had.Value, ".")
-		decoded, _ := base64.RawURLEncoding.DecodeString(after) // local refuses what it is not
+		secret, next, _ = strings.Cut(had.Value, ".")
+		decoded, _ := base64.RawURLEncoding.DecodeString(next)
 		next = local(string(decoded))
 	}
 	http.SetCookie(w, cookie(cookieFlow, "", time.Unix(1, 0))) // once

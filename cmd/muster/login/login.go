@@ -81,9 +81,8 @@ func signIn(ctx context.Context, o *verb.Operator) (*saved, error) {
 			http.Error(w, "the command has its answer", http.StatusGone)
 		}
 	})}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	defer func() { _ = srv.Shutdown(context.WithoutCancel(ctx)); <-served }()
+	go func() { _ = srv.Serve(l) }() // ends with Shutdown, when the browser has its answer
+	defer func() { _ = srv.Shutdown(context.WithoutCancel(ctx)) }()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	verb.Say("open this address in a browser on this machine: %s", strings.TrimSuffix(o.URL(), "/")+
 		"/login/command?"+url.Values{"port": {port}, "challenge": {login.Challenge(verifier)}}.Encode())
@@ -96,9 +95,8 @@ func signIn(ctx context.Context, o *verb.Operator) (*saved, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.File = file
 		text := s.Token
-		s.Token = ""
+		s.File, s.Token = file, ""
 		return s, verb.SaveSession(file, text)
 	}
 }

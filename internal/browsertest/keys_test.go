@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,7 +12,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-var kolkata = time.FixedZone("", 5*3600+1800)
+var (
+	kolkata  = time.FixedZone("", 5*3600+1800)
+	fullHash = regexp.MustCompile(`\b[0-9a-f]{32}`)
+)
 
 // Search, rows, ticks and the list of keys, by single keys.
 func TestKeys(t *testing.T) {
@@ -64,6 +68,10 @@ func TestCopyingAHash(t *testing.T) {
 	b.eventually("it is told", `document.getElementById("said").textContent === "Copied `+tid+`"`)
 	if got := evaluate[string](b, `document.querySelector("h1 code").textContent`); got != tid[:12]+"…" {
 		t.Errorf("the hash is shown as %q", got)
+	}
+	b.visit("/nodes/web1.example.net")
+	if text := evaluate[string](b, `document.querySelector("main").innerText`); fullHash.MatchString(text) {
+		t.Errorf("a whole hash is shown: %s", text)
 	}
 	b.sound("copying")
 }

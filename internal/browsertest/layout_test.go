@@ -34,7 +34,7 @@ const misfits = `new Promise(done => requestAnimationFrame(() => { // the page h
 		c.font = s.font;
 		if (c.measureText(e.placeholder).width > e.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight)) all.push("cut: " + e.placeholder);
 	}
-	const cards = [...document.querySelectorAll(".card, #list > .scroll")].filter(e => e.checkVisibility());
+	const cards = [...document.querySelectorAll(".card, .note, #list > .scroll")].filter(e => e.checkVisibility());
 	for (const e of cards) {
 		const close = cards.find(o => !e.contains(o) && !o.contains(e) && Math.abs(o.getBoundingClientRect().top - e.getBoundingClientRect().bottom) < 4);
 		if (close) all.push("touches what is below: " + name(e));

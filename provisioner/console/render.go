@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,7 +128,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"number": number,
 		"remedy": remedies,
 		"tone":   tone,
-		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 },
+		"prose":  prose, "hashes": hashes, "odd": func(n int) bool { return n%2 == 1 },
 		"sentence": sentence, "plain": cli.Printable,
 		"what":    func(t *loggedEvent) string { return cli.Printable(eventText(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
@@ -201,6 +202,18 @@ func tone(what any) string {
 
 // prose splits a text at backquotes: odd parts are commands.
 func prose(text string) []string { return strings.Split(cli.Printable(text), "`") }
+
+var hash = regexp.MustCompile(`\b[0-9a-f]{32,64}\b`)
+
+// hashes splits a text at its hashes and serial numbers, which are the odd parts.
+func hashes(text string) (parts []string) {
+	begin := 0
+	for _, at := range hash.FindAllStringIndex(text, -1) {
+		parts = append(parts, text[begin:at[0]], text[at[0]:at[1]])
+		begin = at[1]
+	}
+	return append(parts, text[begin:])
+}
 
 // sentence makes a sentence of an error.
 func sentence(text string) string {

@@ -56,7 +56,7 @@ const dress = (() => {
     if (next) link(next).focus();
   };
   const search = () => {
-    const field = document.querySelector("main input[type=search]");
+    const field = document.querySelector("main input[type=search], main form[role=search] input:not([type=hidden])");
     if (field) { field.focus(); field.select(); } else if (document.querySelector("nav")) location.assign("/nodes#q");
   };
   if (location.hash === "#q") document.getElementById("q")?.focus();
@@ -64,7 +64,7 @@ const dress = (() => {
   const keys = document.getElementById("keys"), on = document.getElementById("keys-on"), help = document.getElementById("help");
   on.checked = localStorage.getItem("keys") !== "off";
   on.addEventListener("change", () => localStorage.setItem("keys", on.checked ? "on" : "off"));
-  help.hidden = false;
+  help.hidden = !document.querySelector("nav");
   help.addEventListener("click", () => keys.showModal());
   const does = {
     "/": search, j: () => step(1), k: () => step(-1), "?": () => keys.showModal(),

@@ -116,7 +116,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	switch {
 	case p.InProcess && p.Name == systemClient:
-		a = &Admission{Account: AccountSystem, User: "muster"}
+		return &Admission{Account: AccountSystem, User: "muster"}, nil
 	case p.InProcess:
 		return &Admission{Account: AccountMuster, User: "muster"}, nil
 	case len(p.Certificates) > 0:

@@ -47,8 +47,8 @@ func (c *Console) table() map[string]route {
 		"GET /policies":                       {viewer, policies.policies},
 		"GET /events":                         {viewer, events.events},
 		"GET /sessions":                       {viewer, c.sessions},
-		"GET /sessions/{id}/end":              {trust.RoleAdmin, c.ordered(c.endSession)},
-		"POST /sessions/{id}/end":             {trust.RoleAdmin, c.ordered(c.endSession)},
+		"GET /sessions/{id}/do/{action}":      {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession)},
+		"POST /sessions/{id}/do/{action}":     {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession)},
 		"GET /login/command":                  {viewer, c.command},
 		"POST /login/command":                 {viewer, c.command},
 	}

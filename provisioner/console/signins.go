@@ -45,14 +45,11 @@ func (c *Console) sessions(v *visit) (err error) {
 	return c.page(v, "sessions", "Sessions", page)
 }
 
-func (c *Console) endSession(v *visit) (*order, error) {
+func (c *Console) endSession(v *visit, o *order) error {
 	id, name := v.r.PathValue("id"), v.r.FormValue("name")
-	return &order{
-		action: named(sessionActions, "end"),
-		Back:   "/sessions",
-		On:     []string{"session " + id + " of " + name},
-		do:     func(ctx context.Context, cause trust.Cause) error { return c.cfg.Login.End(ctx, id, cause) },
-	}, nil
+	o.Back, o.On = "/sessions", []string{"session " + id + " of " + name}
+	o.do = func(ctx context.Context, cause trust.Cause) error { return c.cfg.Login.End(ctx, id, cause) }
+	return nil
 }
 
 // command gives a waiting `muster login` of the browser's machine a code, by a redirect to the port of loopback at
@@ -62,28 +59,24 @@ func (c *Console) command(v *visit) error {
 		http.Redirect(v.w, v.r, "/login/oidc?next="+url.QueryEscape(v.r.URL.RequestURI()), http.StatusSeeOther)
 		return nil
 	}
-	return c.ordered(func(v *visit) (*order, error) {
+	v.r.SetPathValue("action", "login")
+	return c.ordered(sessionActions[1:], func(v *visit, o *order) error {
 		port, err := strconv.ParseUint(v.r.FormValue("port"), 10, 16)
 		challenge := v.r.FormValue("challenge")
 		if err != nil || len(challenge) != challengeChars {
-			return nil, badRequest(errors.New("this is not an address that `muster login` printed"))
+			return badRequest(errors.New("this is not an address that `muster login` printed"))
 		}
 		home, h := fmt.Sprintf("http://127.0.0.1:%d", port), v.w.Header()
 		h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"), "form-action 'self'",
 			"form-action 'self' "+home, 1))
-		o := &order{
-			action: named(sessionActions, "login"),
-			Back:   "/",
-			On:     []string{"muster login on this machine"},
-			Fields: url.Values{"port": {v.r.FormValue("port")}, "challenge": {challenge}},
-			Why:    "muster login",
-		}
+		o.On, o.Why = []string{"muster login on this machine"}, "muster login"
+		o.Fields = url.Values{"port": {v.r.FormValue("port")}, "challenge": {challenge}}
 		o.do = func(ctx context.Context, _ trust.Cause) error {
 			code, err := c.cfg.Login.Code(ctx, v.login, challenge, v.r.RemoteAddr)
 			o.Back = home + "/" + code
 			return err
 		}
-		return o, nil
+		return nil
 	})(v)
 }
 

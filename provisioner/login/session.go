@@ -109,7 +109,7 @@ func (v *Verifier) find(text, challenge string) (*orders.Sessions, *orders.Sessi
 		return nil, nil
 	}
 	e, _ := v.sessions.Get(parts[1])
-	all, hash := v.live(e), orders.HashSecret(parts[2])
+	all, hash := v.live(e), wire.Sum([]byte(parts[2]))
 	i := slices.IndexFunc(all.Sessions,
 		func(s orders.Session) bool { return same(s.Hash, hash) && same(s.Challenge, challenge) })
 	if i < 0 {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"time"
 
+	"muster/internal/wire"
 	"muster/provisioner/trust"
 )
 
@@ -27,7 +28,7 @@ type Sessions struct {
 type Session struct {
 	ID   string `json:"id"` // shown to operators
 	Name string `json:"name"`
-	Hash string `json:"hash,omitempty"` // [HashSecret] of the secret; not in lists
+	Hash string `json:"hash,omitempty"` // SHA-256 of the secret in hex; not in lists
 
 	// Challenge makes it a code for `muster login`: SHA-256 of the verifier that turns the code into a session until
 	// Until.
@@ -43,7 +44,7 @@ type Session struct {
 }
 
 // PersonOf returns the key of a person's sessions, 32 hex digits.
-func PersonOf(issuer, subject string) string { return HashSecret(issuer + "\x00" + subject)[:32] }
+func PersonOf(issuer, subject string) string { return wire.Sum([]byte(issuer + "\x00" + subject))[:32] }
 
 var person = regexp.MustCompile(`^[0-9a-f]{32}$`)
 

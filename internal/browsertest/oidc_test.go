@@ -95,7 +95,7 @@ func TestSigningInAtAProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting := &httptest.Server{Listener: l, Config: &http.Server{ //nolint:gosec // one browser
+	waiting := &httptest.Server{Listener: l, Config: &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case got <- r.URL.Path:

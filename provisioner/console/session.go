@@ -132,7 +132,7 @@ func (c *Console) signedIn(w http.ResponseWriter, r *http.Request, l *login.Logi
 	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // the former secret predates the session
 	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console",
 		"by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
-	http.Redirect(w, r, local(next), http.StatusSeeOther)
+	http.Redirect(w, r, local(next), http.StatusSeeOther) //nolint:gosec // local returns paths of this site
 }
 
 // pathBack is where the provider of OpenID Connect sends browsers; it is registered there.
@@ -146,13 +146,13 @@ func flow(r *http.Request, secret string) login.Flow {
 // beginFlow sends the browser to the provider. A link of another site may do so, which changes nothing.
 func (c *Console) beginFlow(w http.ResponseWriter, r *http.Request) {
 	secret, next := rand.Text(), local(r.URL.Query().Get("next"))
-	to, err := c.cfg.Login.OIDC().Begin(flow(r, secret))
+	to, err := c.cfg.Login.OIDC().Begin(r.Context(), flow(r, secret))
 	if err != nil {
 		c.refuseLogin(w, r, next, err)
 		return
 	}
 	http.SetCookie(w, cookie(cookieFlow, secret+"."+base64.RawURLEncoding.EncodeToString([]byte(next)), time.Time{}))
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // the provider of provisioner.yaml
 }
 
 // endFlow signs in a browser that the provider has sent back.

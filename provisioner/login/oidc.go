@@ -103,12 +103,12 @@ func (s *Settings) Load() (*Provider, error) {
 }
 
 // discover reads the provider's configuration, once.
-func (p *Provider) discover() (*oidc.Provider, *oauth2.Config, error) {
+func (p *Provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found == nil && time.Since(p.tried) > discoverAgain {
 		// The provider keeps the context for its keys.
-		p.found, p.err = oidc.NewProvider(oidc.ClientContext(context.Background(), p.client), p.Issuer)
+		p.found, p.err = oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.client), p.Issuer)
 		if p.tried = time.Now(); p.err == nil {
 			p.config = &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.secret, Endpoint: p.found.Endpoint(),
 				Scopes: append([]string{oidc.ScopeOpenID, "profile", "email"}, p.Scopes...)}
@@ -133,8 +133,8 @@ func (f *Flow) derived(what string) string {
 }
 
 // Begin returns the provider's page for the flow. The error wraps [ErrProvider].
-func (p *Provider) Begin(f Flow) (string, error) {
-	_, config, err := p.discover()
+func (p *Provider) Begin(ctx context.Context, f Flow) (string, error) {
+	_, config, err := p.discover(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +145,7 @@ func (p *Provider) Begin(f Flow) (string, error) {
 // finish verifies what the provider has sent the browser back with, and returns the person with a session to begin.
 func (p *Provider) finish(ctx context.Context, f Flow, back url.Values, now func() time.Time,
 ) (*orders.Sessions, error) {
-	found, config, err := p.discover()
+	found, config, err := p.discover(ctx)
 	switch {
 	case err != nil:
 		return nil, err

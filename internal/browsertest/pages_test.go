@@ -68,6 +68,8 @@ func pagesOf(f *testbed.Fleet) [][2]string {
 		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"},
 		{"node-refused", "/nodes/web6.example.net"}, {"node-waiting", "/nodes/db2.example.net"},
 		{"node-confirm", "/nodes/web1.example.net/do/revoke"}, {"approvals", "/approvals"},
+		{"operators", "/operators"}, {"signers", "/signers"}, {"authority", "/authority"}, {"webhooks", "/webhooks"},
+		{"components", "/components"}, {"backups", "/backups"},
 		{"installation", "/installation"}, {"sessions", "/sessions"}, {"allow", "/allow"},
 		{"tokens", "/tokens"}, {"token", "/tokens/" + tid},
 		{"certificates", "/certificates"},

@@ -243,6 +243,7 @@ func (d *Daemon) console(nodes *fleet.Index, register *componentReporter) (*cons
 		Events:       d.Store(),
 		Webhooks:     d.webhooks,
 		Components:   register.All,
+		Issuers:      d.liveByIssuer,
 		Problem: func(err error) (status int, what, remedy string) {
 			p := httpapi.ProblemOf(err)
 			return p.Status, p.Detail, p.Remedy

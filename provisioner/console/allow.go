@@ -55,11 +55,6 @@ func (p *allowPage) Good(a *orders.Allowance) bool {
 	return a.ExpiresAt.IsZero() || p.now.Before(a.ExpiresAt)
 }
 
-// installation links to the pages of what is kept for all nodes.
-func (c allowPages) installation(v *visit) error {
-	return c.page(v, "installation", "Installation", nil)
-}
-
 func (c allowPages) allow(v *visit) error {
 	page := &allowPage{Pattern: v.r.FormValue("pattern"), For: "24h", Done: done(v, allowActions)}
 	return c.showAllow(v, http.StatusOK, page)

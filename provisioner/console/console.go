@@ -39,6 +39,9 @@ type Config struct {
 	// Components returns the provisioners of the installation. Required.
 	Components func(context.Context) ([]*fleet.HeardComponent, error)
 
+	// Issuers counts valid certificates of nodes and operators by issuer's key id. It reads all records. Required.
+	Issuers func(context.Context) (map[string]int, error)
+
 	// Problem returns HTTP status, text and remedy of an error. Required.
 	Problem func(error) (status int, what, remedy string)
 

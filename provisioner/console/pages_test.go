@@ -45,7 +45,8 @@ func pagesOf(f *testbed.Fleet) []string {
 		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&expires_before=30d&sort=expires", "/nodes?state=" +
 			tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net",
 		"/nodes/db1.example.net",
-		"/nodes/web1.example.net/do/revoke", "/approvals", "/installation", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens",
+		"/nodes/web1.example.net/do/revoke", "/approvals", "/installation",
+		"/operators", "/signers", "/authority", "/webhooks", "/components", "/backups", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens",
 		"/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
 		"/certificates", "/certificates?match=web*.example.net&state=waiting&expires_before=7d&stuck=true",
 		"/certificates?state=%22%3E%3Cscript%3E&match=%22%3E", "/certificates/web1.example.net/https",

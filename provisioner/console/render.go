@@ -132,7 +132,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"sentence": sentence, "plain": cli.Printable,
 		"what":    func(t *loggedEvent) string { return cli.Printable(eventText(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
-		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
+		"once":    byName,
 		"machine": machine,
 	}
 }

@@ -29,7 +29,7 @@ func (c *Console) table() map[string]route {
 	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
-	certificates := certificatePages{c}
+	certificates, installation := certificatePages{c}, installationPages{c}
 	pages := map[string]route{
 		"GET /{$}":                            {viewer, overview.overview},
 		"GET /nodes":                          {viewer, nodes.nodes},
@@ -37,7 +37,13 @@ func (c *Console) table() map[string]route {
 		"GET /approvals":                      {viewer, approvals.approvals},
 		"POST /approvals/decide":              {operator, approvals.decide},
 		"GET /live":                           {viewer, c.live},
-		"GET /installation":                   {viewer, allow.installation},
+		"GET /installation":                   {viewer, installation.index},
+		"GET /operators":                      {viewer, installation.operators},
+		"GET /signers":                        {viewer, installation.signers},
+		"GET /authority":                      {viewer, installation.authority},
+		"GET /webhooks":                       {viewer, installation.webhooks},
+		"GET /components":                     {viewer, installation.components},
+		"GET /backups":                        {viewer, installation.backups},
 		"GET /allow":                          {viewer, allow.allow},
 		"POST /allow":                         {operator, allow.addAllowance},
 		"GET /certificates":                   {viewer, certificates.certificates},

@@ -19,6 +19,7 @@ type Summary struct {
 	Cloned  int                       `json:"cloned"`
 
 	Connected map[ConnectionState]int `json:"connected"` // nodes in the fleet with muster's agent
+	Brokers   map[string]int          `json:"-"`         // connected nodes by broker
 }
 
 // Summary reads the whole index. The error is [ErrReading] until the index is complete.
@@ -30,7 +31,8 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := &Summary{States: make(map[provisioner.State]int), Connected: make(map[ConnectionState]int)}
+	s := &Summary{States: make(map[provisioner.State]int), Connected: make(map[ConnectionState]int),
+		Brokers: make(map[string]int)}
 	for i := range x.nodes {
 		n := &x.nodes[i]
 		if !n.recorded() {
@@ -44,6 +46,9 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		}
 		if l := x.liveness(n); l != nil {
 			s.Connected[l.Connected]++
+			if l.Connected == Yes {
+				s.Brokers[l.Broker]++
+			}
 		}
 		if had.State == provisioner.StateProvisioned {
 			s.count(instant(n.expires).Sub(now))

@@ -1,0 +1,116 @@
+package console_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/setup"
+	"muster/internal/testbed"
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+)
+
+// lacks fails the test if a page has a text that must not be shown.
+func lacks(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(page, text) {
+			t.Errorf("the page shows %q:\n%s", text, main(page))
+		}
+	}
+}
+
+// installed returns a fleet with a webhook whose address and key are secret, and a viewer of its console.
+func installed(t *testing.T) (*testbed.Fleet, *visitor) {
+	t.Helper()
+	secret := written(t, t.TempDir(), "pager.secret", "whsec_"+strings.Repeat("A", 40)+"\n")
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
+		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
+		c.Webhooks = []daemon.WebhookConfig{{
+			Name:   "pager",
+			URL:    "https://hush-user:hush-word@hooks.example.net/hush-path?hush=1",
+			Secret: secret,
+			Events: []string{"alarm"},
+		}}
+	}})
+	return f, signedIn(t, f, "vera", trust.RoleViewer)
+}
+
+// A viewer sees how the installation is run, and no secret of it.
+func TestTheInstallationIsShown(t *testing.T) {
+	t.Parallel()
+	f, v := installed(t)
+	added(t, f, "gone", trust.RoleOperator, true)
+	if err := f.Daemon().Orders().Operators.Remove(f.Context(), "gone",
+		trust.Cause{By: "operator:anna", Why: "left us " + markup}); err != nil {
+		t.Fatal(err)
+	}
+	added(t, f, "certified", trust.RoleAdmin, true)
+	all, err := f.Daemon().Orders().Operators.List(f.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := all[slices.IndexFunc(all, func(o operate.OperatorInfo) bool { return o.Name == "certified" })]
+	f.Daemon().Orders().Process.BackupBegun(trust.Cause{By: "operator:certified", Why: "every night"})
+
+	index := v.see("/installation")
+	for path, want := range map[string][]string{
+		"/operators": {"certified", "admin", "viewer", known.Serial, known.Ends.Format(time.RFC3339), ">removed<",
+			"anna", "left us"},
+		"/signers":    {">trusted<", "Ed25519"},
+		"/authority":  {"root", "issuing", ">present<", f.Daemon().Orders().Process.Authority().Fingerprint, "/v1/crl.pem"},
+		"/webhooks":   {"pager", "https://hooks.example.net", "io.muster.alarm.raised", "no event yet"},
+		"/components": {">running<", "enrollment", "No node is connected"},
+	} {
+		if !strings.Contains(index, `href="`+path+`"`) {
+			t.Errorf("the index has no link to %s", path)
+		}
+		page := v.see(path)
+		says(t, page, want...)
+		lacks(t, page, "hush", "whsec_", "PRIVATE", "<script>alert", "/do/")
+	}
+	f.Eventually("the backup is listed", func() bool {
+		return strings.Contains(v.see("/backups"), "every night")
+	})
+	n := f.Node("web1.example.net")
+	f.Allow(n.Identity)
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	f.DialFleet(n, e)
+	f.Eventually("the broker has one node", func() bool {
+		return strings.Contains(v.see("/components"), `<td class="count">1</td>`)
+	})
+	if stranger(t, f, nil).get("/operators").status == 200 {
+		t.Error("a stranger sees the operators")
+	}
+}
+
+// While an authority is replaced, its page counts the certificates of each issuer.
+func TestTheReplacementOfTheAuthorityIsFollowed(t *testing.T) {
+	t.Parallel()
+	f, v := installed(t)
+	n := f.Node("web1.example.net")
+	f.Allow(n.Identity)
+	f.Apply(n, f.Enroll(n))
+	lacks(t, v.see("/authority"), "Progress")
+	roll := setup.Maker{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
+	rolled, err := roll.Roll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := rolled.Lines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write("provisioner.yaml", regexp.MustCompile(`(?m)^ca:\n(?:[ #].*\n)*`).ReplaceAllLiteralString(
+		f.Read("provisioner.yaml"), lines))
+	f.Stop()
+	f.Start()
+	v = signedIn(t, f, "otto", trust.RoleViewer)
+	says(t, v.see("/authority"), "Progress", ">previous<", `<td class="count">1</td>`, `<td class="count">0</td>`)
+}

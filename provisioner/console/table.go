@@ -1,0 +1,66 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/internal/cli"
+)
+
+// A tablePage is a page of tables.
+type tablePage struct {
+	Title  string
+	Note   string // commands between backquotes
+	Links  []cell
+	Tables []*table
+}
+
+// A table has the name of each row in its first column.
+type table struct {
+	Title   string // empty: that of the page
+	Note    string // commands between backquotes
+	Columns []string
+	Rows    [][]cell
+	Empty   string // without rows; commands between backquotes
+}
+
+// A cell is a value of a table. Text may come from anywhere.
+type cell struct {
+	Text string
+	As   string    // how it is shown: chip, code, hash, long, number, time, or "" for text
+	Tone string    // of a chip
+	Link string    // path of this server, or ""
+	Time time.Time // instead of Text; zero: none
+}
+
+// add adds a row. Values are cells, times, numbers and texts.
+func (t *table) add(values ...any) {
+	row := make([]cell, len(values))
+	for i, value := range values {
+		row[i] = cell{Text: cli.Printable(fmt.Sprint(value))}
+		switch v := value.(type) {
+		case cell:
+			row[i] = v
+		case time.Time:
+			row[i] = cell{As: "time", Time: v}
+		case int, uint64:
+			row[i].As = "number"
+		}
+	}
+	t.Rows = append(t.Rows, row)
+}
+
+func as[T ~string](how string, text T) cell { return cell{Text: cli.Printable(string(text)), As: how} }
+
+func list[T ~string](all []T) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
+}
+
+// byName is the name of an operator on record.
+func byName(by string) string { return strings.TrimPrefix(by, "operator:") }
+
+func chip(text, tone string) cell { return cell{Text: text, As: "chip", Tone: tone} }
+
+// tables shows a page of tables below Installation.
+func (c *Console) tables(v *visit, p *tablePage) error { return c.page(v, "table", p.Title, p) }

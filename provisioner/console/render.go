@@ -21,6 +21,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/services"
 	"muster/provisioner/trust"
@@ -121,6 +122,8 @@ func (c *Console) page(v *visit, name, title string, main any) error {
 func functions(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
 		"ago":    func(t time.Time) string { return cmp.Or(span.Ago(t, now()), "never") },
+		"age":    func(t time.Time) string { return span.Age(now().Sub(t)) },
+		"linked": func(c fleet.ConnectionState) string { return linkedWords[c] },
 		"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"over":   func(t time.Time) bool { return !t.IsZero() && !now().Before(t) },
@@ -130,11 +133,17 @@ func functions(now func() time.Time) template.FuncMap {
 		"tone":   tone,
 		"prose":  prose, "hashes": hashes, "odd": func(n int) bool { return n%2 == 1 },
 		"sentence": sentence, "plain": cli.Printable,
-		"what":    func(t *loggedEvent) string { return cli.Printable(eventText(t)) },
+		"what":    func(t *events.Logged) string { return cli.Printable(eventText(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    byName,
 		"machine": machine,
 	}
+}
+
+var linkedWords = map[fleet.ConnectionState]string{
+	fleet.Yes:     "connected",
+	fleet.No:      "not connected",
+	fleet.Unknown: "connection unknown",
 }
 
 // machine returns the node of an event for links, or "": alarms name a provisioner.
@@ -175,6 +184,8 @@ func tone(what any) string {
 			provisioner.StateEnrolled:    "warn",
 			provisioner.StateRevoked:     "bad",
 		}[v]
+	case fleet.ConnectionState:
+		return map[fleet.ConnectionState]string{fleet.Yes: "good", fleet.No: "bad", fleet.Unknown: "warn"}[v]
 	case services.State:
 		return map[services.State]string{
 			services.StateCurrent: "good",

@@ -17,6 +17,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 	"muster/provisioner/console"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/login"
@@ -177,7 +178,7 @@ func (a *shownCertificate) usable(now time.Time) error {
 
 var errNoCertificate = errors.New("there is no certificate yet")
 
-func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
+func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter, recent *events.Recent,
 	pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
 		Socket:       d.cfg.socket(),
@@ -191,6 +192,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 		Certificates: d.Services(),
 		Components:   register,
 		Events:       d.Store(),
+		Recent:       recent,
 		Webhooks:     d.webhooks,
 		Metrics:      d.reports.metrics.Handler(),
 		Ready:        status{d}.ready,
@@ -232,7 +234,8 @@ func listenError(err error, key string) error {
 }
 
 // console is served over HTTPS only.
-func (d *Daemon) console(nodes *fleet.Index, register *componentReporter) (*console.Console, error) {
+func (d *Daemon) console(nodes *fleet.Index, register *componentReporter,
+	recent *events.Recent) (*console.Console, error) {
 	cfg := console.Config{
 		Provisioner:  d.Operator(),
 		Orders:       d.Orders(),
@@ -241,6 +244,7 @@ func (d *Daemon) console(nodes *fleet.Index, register *componentReporter) (*cons
 		Nodes:        fleet.NewInspector(d.Store(), nodes, d.Services().Index()),
 		Certificates: d.Services(),
 		Events:       d.Store(),
+		Recent:       recent,
 		Webhooks:     d.webhooks,
 		Components:   register.All,
 		Issuers:      d.liveByIssuer,

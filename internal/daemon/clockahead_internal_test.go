@@ -14,9 +14,8 @@ func TestActivityOfAClockThatWasAheadIsNotRecent(t *testing.T) {
 	a := newActivity(metrics.New("test", nil))
 	a.now = func() time.Time { return now }
 	a.Done(provisioner.RequestEnroll, time.Millisecond, "")
-	a.Rejected("token_expired")
 	now = now.Add(-23 * time.Hour)
-	if got := a.recent(); got.Enrolled != 0 || len(got.Refused) != 0 {
+	if got := a.recent(); got.Enrolled != 0 {
 		t.Errorf("recent = %+v", got)
 	}
 }

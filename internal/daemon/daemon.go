@@ -307,14 +307,15 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
 	d.live.nodes.Store(nodes)
 	register := d.newComponentReporter(ctx)
-	pages, err := d.console(nodes, register) //nolint:contextcheck // its handlers have the contexts of requests
+	recent := events.NewRecent(d.Store(), d.opts.Log, d.opts.Now)
+	pages, err := d.console(nodes, register, recent) //nolint:contextcheck // its handlers have the contexts of requests
 	if err != nil {
 		return nil, err
 	}
 	if err := d.openPuppet(nodes); err != nil {
 		return nil, err
 	}
-	operators, err := d.operators(nodes, register, pages)
+	operators, err := d.operators(nodes, register, recent, pages)
 	if err != nil {
 		return nil, err
 	}
@@ -340,6 +341,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"components":           register.run,
 		"operators":            operators.Run,
 		"console":              pages.Run,
+		"recent events":        recent.Run,
 	}
 	if g := d.live.choria.Load(); g != nil {
 		tasks["choria"] = g.Run

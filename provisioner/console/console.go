@@ -33,6 +33,7 @@ type Config struct {
 	Nodes        *fleet.Inspector         // required
 	Certificates *services.Service        // required
 	Events       events.Log               // required
+	Recent       *events.Recent           // required
 
 	Webhooks events.Webhooks // of this process; required
 
@@ -61,11 +62,10 @@ type Shadow struct {
 
 // A Console serves the pages. Call [New] and Run, once each.
 type Console struct {
-	cfg      Config
-	mux      *http.ServeMux
-	pages    pages
-	activity *activity
-	ended    chan struct{} // closed when Run ends, which ends streams
+	cfg   Config
+	mux   *http.ServeMux
+	pages pages
+	ended chan struct{} // closed when Run ends, which ends streams
 }
 
 // New returns a Console. It reads and starts nothing.
@@ -75,20 +75,20 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{
-		cfg:      cfg,
-		mux:      http.NewServeMux(),
-		pages:    all,
-		activity: newActivity(cfg.Events, cfg.Log, cfg.Now),
-		ended:    make(chan struct{}),
+		cfg:   cfg,
+		mux:   http.NewServeMux(),
+		pages: all,
+		ended: make(chan struct{}),
 	}
 	c.routes()
 	return c, nil
 }
 
-// Run follows the log of events after the first page was shown, until ctx is done, and returns nil then.
+// Run ends the streams to browsers once ctx is done, and returns nil then.
 func (c *Console) Run(ctx context.Context) error {
 	defer close(c.ended)
-	return c.activity.run(ctx)
+	<-ctx.Done()
+	return nil
 }
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -24,9 +24,9 @@ type eventsPage struct {
 	Types   []choice
 	Codes   []wire.Code
 	Sinces  []choice
-	Events  []*loggedEvent // newest first
-	More    bool           // there are older ones
-	Partial bool           // searchTime ended first
+	Events  []*events.Logged // newest first
+	More    bool             // there are older ones
+	Partial bool             // searchTime ended first
 	Live    bool
 	Broken  error
 }
@@ -63,9 +63,9 @@ func (c eventPages) events(v *visit) error {
 	case err != nil:
 		err = badRequest(err)
 	case p.Get("since") == "":
-		_, p.Broken = c.activity.hour()
+		p.Broken = c.cfg.Recent.Broken()
 		p.Live = true
-		p.Events = c.activity.newest(maxShown+1, func(t *loggedEvent) bool { return q.Wants(t.Stored) })
+		p.Events = c.cfg.Recent.Newest(maxShown+1, func(t *events.Logged) bool { return q.Wants(t.Stored) })
 	default:
 		if err := c.search(v.r.Context(), q, p); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) e
 	}
 	slices.Reverse(found)
 	for _, e := range found[:min(len(found), maxShown+1)] {
-		p.Events = append(p.Events, decodeEvent(e))
+		p.Events = append(p.Events, events.Decode(e))
 	}
 	return nil
 }

@@ -1,9 +1,12 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"muster/internal/span"
 	"muster/provisioner/events"
 )
 
@@ -20,7 +23,7 @@ var eventTones = map[events.Type]string{
 }
 
 // eventText is the text of an event besides its type and node.
-func eventText(t *loggedEvent) string {
+func eventText(t *events.Logged) string {
 	d := &t.Data
 	var parts []string
 	for _, p := range []struct{ format, value string }{
@@ -52,22 +55,28 @@ func eventText(t *loggedEvent) string {
 	return strings.Join(parts, " · ")
 }
 
-// A rateChart is the last hour, with a bar a minute.
+// A rateChart is a period with a bar for each step.
 type rateChart struct {
-	Minutes []minute // oldest first
-	Let     int
-	Most    int   // in a minute
-	Broken  error // why the counts are not known
+	events.Period
+	Steps             []events.Counts // oldest first
+	Admitted, Refused int
+	Most              int   // in a step
+	Broken            error // why the counts are not complete
 }
 
-func newRateChart(hour []minute, broken error) *rateChart {
-	c := &rateChart{Minutes: hour, Broken: broken}
-	for _, m := range hour {
-		c.Most = max(c.Most, m.Let+m.Refused)
-		c.Let += m.Let
+// Periods are those to choose from.
+func (c *rateChart) Periods() []events.Period { return events.Periods }
+
+// Every is a step in words.
+func (c *rateChart) Every() string {
+	if c.Step == time.Minute {
+		return "minute"
 	}
-	return c
+	return span.Format(c.Step)
 }
+
+// Reading reports whether the counts will be complete soon.
+func (c *rateChart) Reading() bool { return errors.Is(c.Broken, events.ErrUnread) }
 
 // Height is the number of requests at full height.
 func (c *rateChart) Height() int { return max(c.Most, 1) }

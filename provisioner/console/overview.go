@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -27,27 +29,42 @@ const (
 
 type overviewPage struct {
 	Nodes      *fleet.Summary // nil while the index is read
+	Tiles      []row          // what is so now
 	States     []row
 	Expiries   []row
-	Waiting    int
-	Chart      *rateChart
-	Codes      []row
-	Refused    int // of all codes
-	Frozen     bool
+	Rates      *rateChart
+	Codes      []row           // of refusals
+	Sources    []row           // of refusals
 	Pauses     []*orders.Pause // the installation's first
 	Done       string          // the order just given
-	Alarms     []alarm
-	Sources    []row // of refusals
+	Troubles   []*trouble
 	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
-	Missing    []string // what could not be read
-	Feed       []*loggedEvent
+	Feed       []*events.Logged
 }
 
-type alarm struct {
-	events.Alarm
-	On     string // provisioner
+// A trouble is a state that an operator must end.
+type trouble struct {
+	Kind   string // of the chip: alarm, or a shorter word
+	Title  string
+	On     []string // provisioners
+	Causes []string
+	Since  time.Time // zero: not known
 	Remedy string
+	Page   advice // where to look
+}
+
+// troublePages are the pages where operators look after an alarm, besides its events.
+var troublePages = map[wire.Code]advice{
+	events.AlarmSiteQuiet:         {Label: "Nodes that are not connected", Link: "/nodes?connected=no"},
+	events.AlarmNodesFaulty:       {Label: "These nodes", Link: "/nodes?faulty=true&sort=expires"},
+	events.AlarmPendingFull:       {Label: "Pending nodes", Link: "/approvals"},
+	events.AlarmCertificatesStuck: {Label: "These certificates", Link: "/certificates?stuck=true"},
+	events.AlarmCertificatesEnd:   {Label: "These certificates", Link: "/certificates?expires_before=1d"},
+	events.AlarmPolicyRefused:     {Label: "Policy", Link: "/policies"},
+	events.AlarmAllowsAll:         {Label: "Allow-list", Link: "/allow"},
+	events.AlarmRecovery:          {Label: "Tokens", Link: "/tokens"},
+	wire.CodePolicyFailed:         {Label: "Policy", Link: "/policies"},
 }
 
 func mostFirst[K ~string](counts map[K]int) []row {
@@ -77,32 +94,50 @@ var stateWords = map[provisioner.State]string{
 }
 
 func (c overviewPages) overview(v *visit) error {
-	ctx := v.r.Context()
-	page := &overviewPage{
-		Frozen:   c.cfg.Orders.Recovery.Frozen(),
+	p := &overviewPage{
 		Pauses:   c.cfg.Orders.Pauses.List(),
 		Done:     done(v, pauseActions),
 		Webhooks: c.cfg.Webhooks.List(),
-		Chart:    newRateChart(c.activity.hour()),
-		Sources:  c.activity.sources(worstSources),
-		Feed:     c.activity.newest(feedLength, func(*loggedEvent) bool { return true }),
+		Feed:     c.cfg.Recent.Newest(feedLength, func(*events.Logged) bool { return true }),
+	}
+	if err := p.countRefusals(c.cfg.Recent, v.r.FormValue("period")); err != nil {
+		return err
 	}
 	var err error
-	page.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
+	if p.Components, err = c.cfg.Components(v.r.Context()); err != nil {
+		p.unknown("provisioners", err)
+	}
+	p.readComponents()
+	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
 	switch {
 	case err == nil:
-		page.countNodes()
+		p.countNodes()
 	case errors.Is(err, fleet.ErrIncomplete):
-		page.Missing = append(page.Missing, "nodes: "+err.Error())
+		p.unknown("nodes", err)
 	case !errors.Is(err, fleet.ErrReading):
 		return err
 	}
-	page.Waiting = c.cfg.Orders.Keys.Count()
-	if page.Components, err = c.cfg.Components(ctx); err != nil {
-		page.Missing = append(page.Missing, "components: "+err.Error())
+	if c.cfg.Orders.Recovery.Frozen() {
+		p.Troubles = append(p.Troubles, &trouble{
+			Kind:   "frozen",
+			Title:  "A recovery has frozen limited tokens",
+			Remedy: "sign new ones, or run `muster token unfreeze`",
+			Page:   advice{Label: "Tokens", Link: "/tokens"},
+		})
 	}
-	page.readComponents()
-	return c.page(v, "overview", "Overview", page)
+	waiting := row{Label: "pending", Link: "/approvals", Count: c.cfg.Orders.Keys.Count()}
+	if waiting.Count > 0 {
+		waiting.Tone = "warn"
+	}
+	_, hour, _ := c.cfg.Recent.Counts(events.Periods[0])
+	refused := row{Label: "refused in the last hour", Link: "/?period=hour#codes", Count: hour.Refused}
+	p.Tiles = append(p.Tiles, waiting, refused)
+	return c.page(v, "overview", "Overview", p)
+}
+
+func (p *overviewPage) unknown(what string, err error) {
+	p.Troubles = append(p.Troubles,
+		&trouble{Kind: "unknown", Title: "Not known: " + what, Causes: []string{err.Error()}})
 }
 
 func (p *overviewPage) countNodes() {
@@ -113,6 +148,15 @@ func (p *overviewPage) countNodes() {
 		}
 		p.States = append(p.States, r)
 	}
+	for _, is := range []fleet.ConnectionState{fleet.Yes, fleet.No, fleet.Unknown} {
+		r := row{Label: linkedWords[is], Link: "/nodes?connected=" + string(is), Count: p.Nodes.Connected[is]}
+		if r.Count > 0 {
+			r.Tone = tone(is)
+		}
+		if r.Count > 0 || is != fleet.Unknown {
+			p.Tiles = append(p.Tiles, r)
+		}
+	}
 	const link = "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
 	p.Expiries = bars([]row{
 		{Label: "expired", Link: link + "&expires_before=0s", Count: p.Nodes.Expired, Tone: "bad"},
@@ -120,28 +164,106 @@ func (p *overviewPage) countNodes() {
 		{Label: "1 to 7 days", Link: link + "&expires_before=7d", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
 		{Label: "later", Link: link, Count: p.Nodes.Live - p.Nodes.Week},
 	})
+	if p.Nodes.Cloned > 0 {
+		p.Troubles = append(p.Troubles, &trouble{
+			Kind:   "cloned",
+			Title:  number(p.Nodes.Cloned) + " names and keys are used by two machines each",
+			Remedy: "find both machines by the addresses in the history of the node, and give one of them another name",
+			Page:   advice{Label: "Show which", Link: "/events?type=io.muster.node.cloned&since=30d"},
+		})
+	}
 }
 
-// readComponents sums up alarms and refusals of running provisioners.
+// readComponents finds the troubles of provisioners.
 func (p *overviewPage) readComponents() {
-	activity := fleet.Activity{Refused: make(map[wire.Code]int)}
 	for _, one := range p.Components {
 		if one.Gone {
+			if !one.Stopped {
+				p.Troubles = append(p.Troubles, &trouble{
+					Kind:   "gone",
+					Title:  "Provisioner " + one.Name + " does not report",
+					Since:  one.Heard,
+					Remedy: "look at its log, and start it again",
+				})
+			}
 			continue
 		}
-		activity.Add(one.Activity)
+		causes := ""
 		for _, a := range one.Alarms {
+			causes += a.Cause
 			if a.Code != wire.CodePaused { // shown with the pauses
-				p.Alarms = append(p.Alarms, alarm{a, one.Name, events.AlarmRemedy(a.Code)})
+				p.alarm(one.Name, a)
+			}
+		}
+		for _, f := range one.Failed() {
+			if !strings.Contains(causes, f.Reason) {
+				p.Troubles = append(p.Troubles, &trouble{
+					Kind:   "failed",
+					Title:  "Feature " + f.Name + " has failed",
+					On:     []string{one.Name},
+					Causes: []string{f.Reason},
+				})
 			}
 		}
 	}
-	p.Codes = mostFirst(activity.Refused)
+}
+
+// alarm adds an alarm once for all provisioners that have the same.
+func (p *overviewPage) alarm(on string, a events.Alarm) {
+	title := strings.TrimSuffix(sentence(strings.ReplaceAll(string(a.Code), "_", " ")), ".")
+	causes := strings.Split(a.Cause, "\n")
+	for _, t := range p.Troubles {
+		if t.Title == title && slices.Equal(t.Causes, causes) {
+			t.On = append(t.On, on)
+			return
+		}
+	}
+	page, ok := troublePages[a.Code]
+	if !ok {
+		page = advice{Label: "Its events", Link: "/events?since=7d&code=" + url.QueryEscape(string(a.Code))}
+	}
+	p.Troubles = append(p.Troubles, &trouble{
+		Kind:   "alarm",
+		Title:  title,
+		On:     []string{on},
+		Causes: causes,
+		Since:  a.Since,
+		Remedy: events.AlarmRemedy(a.Code),
+		Page:   page,
+	})
+}
+
+// countRefusals counts what was admitted and refused in the period of this name; "": the first.
+func (p *overviewPage) countRefusals(recent *events.Recent, name string) error {
+	name = cmp.Or(name, events.Periods[0].Name)
+	i := slices.IndexFunc(events.Periods, func(p events.Period) bool { return p.Name == name })
+	if i < 0 {
+		return badRequest(fmt.Errorf("unknown period %.20q, want hour, day or week", name))
+	}
+	chosen := events.Periods[i]
+	p.Rates = &rateChart{Period: chosen}
+	var sum events.Counts
+	p.Rates.Steps, sum, p.Rates.Broken = recent.Counts(chosen)
+	p.Rates.Admitted, p.Rates.Refused = sum.Admitted, sum.Refused
+	for _, s := range p.Rates.Steps {
+		p.Rates.Most = max(p.Rates.Most, s.Admitted+s.Refused)
+	}
+	p.Codes, p.Sources = mostFirst(sum.Codes), mostFirst(sum.Sources)
+	p.Sources = p.Sources[:min(len(p.Sources), worstSources)]
+	since := map[string]string{"hour": "1h", "day": "1d", "week": "7d"}[chosen.Name]
 	for i := range p.Codes {
 		r := &p.Codes[i]
-		p.Refused += r.Count
-		r.Link, r.Title = "/events?code="+url.QueryEscape(r.Label), wire.MeaningOf(wire.Code(r.Label)).Remedy
+		r.Link = "/events?since=" + since + "&code=" + url.QueryEscape(r.Label)
+		r.Title = wire.MeaningOf(wire.Code(r.Label)).Remedy
+		if r.Label == "" {
+			*r = row{Label: "sign-in", Count: r.Count, Part: r.Part, Tone: r.Tone}
+			r.Link = "/events?since=" + since + "&type=" + string(events.LoginRefused)
+		}
 	}
+	for i := range p.Sources {
+		p.Sources[i].Label = cmp.Or(p.Sources[i].Label, "more addresses")
+	}
+	return nil
 }
 
 var pauseActions = []*action{
@@ -186,3 +308,11 @@ func (c overviewPages) order(v *visit, o *order) error {
 
 // Everywhere reports whether the whole installation is paused.
 func (p *overviewPage) Everywhere() bool { return len(p.Pauses) > 0 && p.Pauses[0].Site == "" }
+
+// Needs says how many troubles there are.
+func (p *overviewPage) Needs() string {
+	if n := len(p.Troubles) + len(p.Pauses); n > 1 {
+		return fmt.Sprintf("%d problems need an operator:", n)
+	}
+	return "A problem needs an operator:"
+}

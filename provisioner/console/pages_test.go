@@ -120,7 +120,7 @@ func TestTheOverviewCounts(t *testing.T) {
 	}
 	f.Enroll(f.Node("web2.example.net")) // and never confirms
 	v := signedIn(t, f, "anna", trust.RoleViewer)
-	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>waiting</span>`) })
+	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>pending</span>`) })
 	f.Eventually("the address of the refusal is named", func() bool { return strings.Contains(v.see("/"), `<th scope="row">127.0.0.1</th>`) })
 	f.Eventually("both machines are counted", func() bool {
 		page := v.see("/")

@@ -83,9 +83,9 @@ const maxShadowEvents = 20
 // policiesPage is the policy in use and its shadow.
 type policiesPage struct {
 	InUse   *operate.PolicyInUse
-	Changes []*loggedEvent // newest reloads
-	Shadow  *Shadow        // or nil
-	Differs []*loggedEvent // newest differences
+	Changes []*events.Logged // newest reloads
+	Shadow  *Shadow          // or nil
+	Differs []*events.Logged // newest differences
 	Done    string
 }
 
@@ -113,9 +113,11 @@ func (c policyPages) policies(v *visit) error {
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}
-	p.Changes = c.activity.newest(maxShadowEvents, func(t *loggedEvent) bool {
+	p.Changes = c.cfg.Recent.Newest(maxShadowEvents, func(t *events.Logged) bool {
 		return t.Type == events.PolicyReloaded || t.Type == events.PolicyRefused
 	})
-	p.Differs = c.activity.newest(maxShadowEvents, func(t *loggedEvent) bool { return t.Type == events.ShadowDiffers })
+	p.Differs = c.cfg.Recent.Newest(maxShadowEvents, func(t *events.Logged) bool {
+		return t.Type == events.ShadowDiffers
+	})
 	return c.page(v, "policies", "Policy", p)
 }

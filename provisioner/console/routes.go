@@ -133,7 +133,6 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 		defer end()
 		v.r = r.WithContext(finishing)
 	}
-	c.activity.wake()
 	if err := need.serve(v); err != nil {
 		c.fail(w, r, login, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/events"
 	"muster/provisioner/login"
 )
 
@@ -58,12 +59,12 @@ func (c *Console) live(v *visit) error {
 // A position changes with each event and each change of a node.
 type position struct {
 	nodes uint64
-	event *loggedEvent // the newest
+	event *events.Logged // the newest
 }
 
 func (c *Console) position() position {
 	p := position{nodes: c.cfg.Fleet.Changes()}
-	if newest := c.activity.newest(1, func(*loggedEvent) bool { return true }); len(newest) > 0 {
+	if newest := c.cfg.Recent.Newest(1, func(*events.Logged) bool { return true }); len(newest) > 0 {
 		p.event = newest[0]
 	}
 	return p

@@ -59,19 +59,16 @@ type Component struct {
 type Activity struct {
 	Enrolled int `json:"enrolled_last_minute"` // with retries
 	Renewed  int `json:"renewed_last_minute"`
-	// Refused counts by code, without waiting nodes: see [wire.Code.Waits].
-	Refused map[wire.Code]int `json:"refused_last_hour"`
+	// Refused counts by code, without waiting nodes: see [wire.Code.Waits]. It is nil in a component's report.
+	Refused map[wire.Code]int `json:"refused_last_hour,omitempty"`
 }
 
-// Add adds other, which may be nil. a.Refused must not be nil.
+// Add adds what other, which may be nil, has enrolled and renewed.
 func (a *Activity) Add(other *Activity) {
 	if other == nil {
 		return
 	}
 	a.Enrolled, a.Renewed = a.Enrolled+other.Enrolled, a.Renewed+other.Renewed
-	for c, n := range other.Refused {
-		a.Refused[c] += n
-	}
 }
 
 // Check validates a component that was read.

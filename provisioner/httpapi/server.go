@@ -271,6 +271,7 @@ type Config struct {
 	Certificates *services.Service // required
 	Components   Components        // required
 	Events       events.Log        // required
+	Recent       *events.Recent    // required
 	Webhooks     events.Webhooks   // required
 	Metrics      http.Handler      // serves GET /metrics; required
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"muster/provisioner/orders"
 
@@ -13,6 +14,9 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/services"
 )
+
+// readingTime is how long the status waits for the log of events after a start.
+const readingTime = 2 * time.Second
 
 // A Status sums up the reports of the installation's provisioners, which are a few seconds old.
 type Status struct {
@@ -39,7 +43,6 @@ func (s *Server) status(ctx context.Context) *Status {
 	now := &Status{
 		Installation: p.Config().Installation,
 		Provisioners: []*fleet.HeardComponent{},
-		Activity:     fleet.Activity{Refused: map[wire.Code]int{}},
 		Pauses:       s.cfg.Orders.Pauses.List(),
 		Frozen:       s.cfg.Orders.Recovery.Frozen(),
 		Unknown:      []string{},
@@ -60,6 +63,11 @@ func (s *Server) status(ctx context.Context) *Status {
 	var err error
 	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
 		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
+	}
+	reading, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	if now.Activity.Refused, err = s.cfg.Recent.Refused(reading); err != nil {
+		now.Unknown = append(now.Unknown, "refusals of the last hour: "+err.Error())
 	}
 	now.Waiting = s.cfg.Orders.Keys.Count()
 	now.Certificates = s.cfg.Certificates.Index().Counts()

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,6 +46,12 @@ func TestStatusShowsProblemsUntilTheyAreSolved(t *testing.T) {
 			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 &&
 			s.Activity.Refused[wire.CodeTokenExpired] >= 1 && len(s.Activity.Refused) == 2 &&
 			len(s.Provisioners) == 1 && s.Installation != ""
+	})
+	before := look().Activity.Refused
+	f.Stop()
+	f.Start()
+	f.Eventually("refusals are those on record", func() bool {
+		return look().Nodes != nil && maps.Equal(before, look().Activity.Refused)
 	})
 	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{
 		Why: "lab", AllowOrder: operate.AllowOrder{Pattern: "*", Everything: true},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -122,6 +123,13 @@ func (b *tab) listen(e any) {
 	case *network.EventRequestWillBeSent:
 		b.asked = append(b.asked, e.Request.URL)
 	}
+}
+
+// requests returns the addresses that the tab has asked for.
+func (b *tab) requests() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.asked)
 }
 
 // sound fails the test if the browser reported an error.

@@ -118,14 +118,13 @@ func TestEveryPage(t *testing.T) {
 		fresh.picture("login-" + look.name)
 		fresh.sound("login " + look.name)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, url := range b.asked {
+	asked := b.requests()
+	for _, url := range asked {
 		if !strings.HasPrefix(url, b.url+"/") {
 			t.Errorf("a page asked %s", url)
 		}
 	}
-	if len(b.asked) < 4*len(pages) {
-		t.Errorf("only %d requests were seen", len(b.asked))
+	if len(asked) < 4*len(pages) {
+		t.Errorf("only %d requests were seen", len(asked))
 	}
 }

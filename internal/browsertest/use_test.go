@@ -1,13 +1,16 @@
 package browsertest
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"muster/provisioner/trust"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -152,9 +155,29 @@ func TestLiveParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("a removed operator is signed out", `location.pathname === "/login"`)
+	if !slices.Contains(b.requests(), b.url+"/live") {
+		t.Error("the page does not ask to be told of changes")
+	}
 	f.Stop()
 	queue.eventually("a page that stands still says so",
 		`document.querySelector("#live-note")?.innerText?.includes("out of date")`)
+}
+
+// A proxy lets no stream through: the page asks by itself.
+func TestLivePartsWithoutAStream(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	b := signIn(t, f, "anna", trust.RoleOperator)
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(
+			`window.EventSource = class { static OPEN = 1; static CLOSED = 2; readyState = 0; close() {} }`).Do(ctx)
+		return err
+	}))
+	b.visit("/")
+	b.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
+	n := f.Node("web77.example.net")
+	f.Apply(n, f.Enroll(n))
+	b.eventually("the overview shows the node", `document.querySelector("#feed")?.innerText?.includes("web77.example.net")`)
 }
 
 // A browser without scripts revokes a node.

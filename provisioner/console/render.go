@@ -77,7 +77,7 @@ type menuEntry struct {
 // Menu returns the main pages.
 func (f *frame) Menu() []menuEntry {
 	all := []menuEntry{
-		{Label: "Overview", Path: "/", Also: "enrollment"},
+		{Label: "Overview", Path: "/", Also: "do"},
 		{Label: "Nodes", Path: "/nodes", Also: "many jobs"},
 		{Label: "Pending", Path: "/approvals"},
 		{Label: "Certificates", Path: "/certificates"},

@@ -200,7 +200,7 @@ func TestGroupsGiveRoles(t *testing.T) {
 	}
 	// The address is not verified, so it is no name.
 	says(t, v.see("/"), "oidc:vera ", "(viewer)")
-	if a := v.get("/enrollment/pause"); a.status != http.StatusForbidden {
+	if a := v.get("/do/pause"); a.status != http.StatusForbidden {
 		t.Errorf("a reader who pauses: %d", a.status)
 	}
 	f.Clock.Advance(61 * time.Minute)

@@ -202,10 +202,8 @@ func (p *Provider) identify(t *oidc.IDToken, now time.Time) (*orders.Sessions, e
 	case !shows(t.Subject):
 		return nil, fmt.Errorf("subject %.80q, want 1 to %d printable ASCII characters", t.Subject, maxNameBytes)
 	}
-	s := orders.Session{Name: "oidc:" + t.Subject, Agent: "browser", Expires: t.Expiry.UTC()}
-	if most := now.Add(maxSession); most.Before(t.Expiry) {
-		s.Expires = most.UTC().Truncate(time.Second)
-	}
+	s := orders.Session{Name: "oidc:" + t.Subject, Agent: "browser",
+		Expires: now.Add(sessionLife).UTC().Truncate(time.Second)}
 	claim := cmp.Or(p.NameClaim, "email")
 	// An address that its provider has not verified may be another person's.
 	verified := claim != "email" || strings.Trim(string(claims["email_verified"]), `"`) == "true"

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	maxSession = 12 * time.Hour // a session does not outlast the ID token either
-	maxCode    = time.Minute    // from the browser to the waiting `muster login`
-	noteAgain  = 10 * time.Minute
+	sessionLife = 12 * time.Hour // a working day: some providers' ID tokens end after minutes
+	maxCode     = time.Minute    // from the browser to the waiting `muster login`
+	noteAgain   = 10 * time.Minute
 )
 
 // sessionText is a session or a code as its holder shows it: person and secret.

@@ -33,6 +33,10 @@ type Brief struct {
 	// OwnedSince is [Record.OwnedSince]. It differs for each holder of the name.
 	OwnedSince time.Time `json:"owned_since,omitzero"`
 
+	// KeyHash is the key of Serial, and Source the address of its enrollment.
+	KeyHash string `json:"-"`
+	Source  string `json:"-"`
+
 	// Leaf is the certificate of Serial, for a Puppet agent only: Puppet's clients list certificates by fingerprint.
 	Leaf *Leaf `json:"-"`
 }
@@ -93,9 +97,10 @@ func (r *Record) Brief() Brief {
 		FirstEnrolled: r.FirstEnrolledAt,
 		Changed:       r.UpdatedAt,
 		OwnedSince:    r.OwnedSince,
+		Source:        r.Source,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
-		b.Serial, b.Expires = i.Serial, i.NotAfter
+		b.Serial, b.Expires, b.KeyHash = i.Serial, i.NotAfter, i.KeyHash
 		if r.Protocol == ProtocolPuppet {
 			b.Leaf = leafOf(i.DER)
 		}

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
+	"strings"
 )
 
 // Limits of the rows on a page.
@@ -21,69 +21,104 @@ const (
 // ErrCursor means that a cursor is invalid or of a list with another order: begin again without a cursor.
 var ErrCursor = errors.New("not a cursor of this list")
 
-// An Order is the order of a list. Equal rows are sorted by name.
+// An Order is the order of a list. Equal rows are sorted by name. With a - before it, the order is reversed, but rows
+// without the value stay last.
 type Order string
 
 // The orders.
 const (
-	ByName    Order = "name"
-	ByExpiry  Order = "expires" // soonest first; rows without a certificate last
-	ByChanged Order = "changed" // newest first
+	ByName      Order = "name"
+	ByExpiry    Order = "expires" // soonest first
+	ByChanged   Order = "changed" // newest first
+	ByState     Order = "state"
+	BySite      Order = "site"
+	BySeen      Order = "seen"      // newest first
+	ByConnected Order = "connected" // the connected first, newest change first
 )
+
+// Orders are all orders. A list may lack what some sort by: its rows are sorted by name then.
+var Orders = []Order{ByName, ByExpiry, ByChanged, ByState, BySite, BySeen, ByConnected}
 
 // A Query asks for a page.
 type Query struct {
 	Sort   Order  // "": [ByName]
 	Limit  int    // 0: [DefaultLimit]
 	Cursor string // of the page before; "": first page
+	Number int    // of the page, from 1, instead of a cursor; 0 is 1
 }
 
 // Check reports every fault but a wrong cursor.
 func (q *Query) Check() error {
 	var errs []error
-	if q.Sort != "" && q.Sort != ByName && q.Sort != ByExpiry && q.Sort != ByChanged {
-		errs = append(errs, fmt.Errorf("sort: %.40q, want %s, %s or %s", q.Sort, ByName, ByExpiry, ByChanged))
+	if q.Sort != "" && !slices.Contains(Orders, Order(strings.TrimPrefix(string(q.Sort), "-"))) {
+		errs = append(errs, fmt.Errorf("sort: %.40q, want one of %s, with - for the reverse", q.Sort, Orders))
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		errs = append(errs, fmt.Errorf("limit: %d, want 1 to %d", q.Limit, MaxLimit))
 	}
+	if q.Number < 0 || q.Number > maxNumber || q.Number > 1 && q.Cursor != "" {
+		errs = append(errs, fmt.Errorf("page: %d, want 1 to %d, and no cursor", q.Number, maxNumber))
+	}
 	return errors.Join(errs...)
 }
 
-// A Row has what a list is sorted by. Times are Unix times in ns, 0 for none.
-type Row struct {
-	Name             string // unique
-	Expires, Changed int64
-}
+const maxNumber = 100_000 // a hundred million rows
 
-func (o Order) key(r Row) int64 {
-	switch {
-	case o == ByExpiry && r.Expires == 0:
-		return math.MaxInt64
-	case o == ByExpiry:
-		return r.Expires
-	case o == ByChanged:
-		return -r.Changed
-	}
-	return 0
+// A Row has what a list is sorted by. Times are Unix times in ns; 0 and "" are no value.
+type Row struct {
+	Name                   string // unique
+	State, Site, Connected string
+	Expires, Changed, Seen int64
+	Since                  int64 // of Connected
 }
 
 // A place is the sort key and name of the last row of a page. Changes before it do not affect the next page.
 type place struct {
+	None bool   `json:"z,omitempty"` // no value
+	Text string `json:"t,omitempty"`
 	Key  int64  `json:"k"`
 	Name string `json:"n"`
 	Sort Order  `json:"s"`
 }
 
-func (p place) compare(other place) int {
-	return cmp.Or(cmp.Compare(p.Key, other.Key), cmp.Compare(p.Name, other.Name))
+func (o Order) place(r Row) place {
+	p := place{Name: r.Name, Sort: o}
+	switch Order(strings.TrimPrefix(string(o), "-")) {
+	case ByName:
+		p.Text = r.Name
+	case ByState:
+		p.Text = r.State
+	case BySite:
+		p.Text = r.Site
+	case ByConnected:
+		p.Text, p.Key = r.Connected, -r.Since
+	case ByExpiry:
+		p.Key = r.Expires
+	case ByChanged:
+		p.Key = -r.Changed
+	case BySeen:
+		p.Key = -r.Seen
+	}
+	p.None = p.Text == "" && p.Key == 0
+	return p
 }
 
-// after returns the place of the query's cursor, or without a cursor a place before all rows.
-func (q *Query) after() (p place, err error) {
-	if q.Cursor == "" {
-		return place{Key: math.MinInt64}, nil
+func (p place) compare(other place) int {
+	if p.None != other.None {
+		if p.None {
+			return 1
+		}
+		return -1
 	}
+	c := cmp.Or(cmp.Compare(p.Text, other.Text), cmp.Compare(p.Key, other.Key))
+	if strings.HasPrefix(string(p.Sort), "-") {
+		c = -c
+	}
+	return cmp.Or(c, cmp.Compare(p.Name, other.Name))
+}
+
+// after returns the place of the query's cursor.
+func (q *Query) after() (p place, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 	if err == nil {
 		err = json.Unmarshal(b, &p)
@@ -101,27 +136,28 @@ func (q *Query) after() (p place, err error) {
 // is not read then.
 func Cut[T any](q Query, all iter.Seq[T], row func(T) Row) (page []T, next string, err error) {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByName), cmp.Or(q.Limit, DefaultLimit)
-	after, err := q.after()
-	if err != nil {
-		return nil, "", err
+	var after place
+	if q.Cursor != "" {
+		if after, err = q.after(); err != nil {
+			return nil, "", err
+		}
 	}
-	at := func(t T) place {
-		r := row(t)
-		return place{q.Sort.key(r), r.Name, q.Sort}
-	}
+	at := func(t T) place { return q.Sort.place(row(t)) }
 	compare := func(a, b T) int { return at(a).compare(at(b)) }
+	before := max(q.Number-1, 0) * q.Limit // rows
+	keep := before + q.Limit
 	more := false
 	cut := func() {
 		slices.SortFunc(page, compare)
-		if len(page) > q.Limit {
-			page, more = page[:q.Limit], true
+		if len(page) > keep {
+			page, more = page[:keep], true
 		}
 	}
 	for t := range all {
-		if at(t).compare(after) <= 0 || more && compare(t, page[q.Limit-1]) > 0 {
+		if q.Cursor != "" && at(t).compare(after) <= 0 || more && compare(t, page[keep-1]) > 0 {
 			continue
 		}
-		if page = append(page, t); len(page) == 2*q.Limit {
+		if page = append(page, t); len(page) == 2*keep {
 			cut()
 		}
 	}
@@ -129,5 +165,5 @@ func Cut[T any](q Query, all iter.Seq[T], row func(T) Row) (page []T, next strin
 		b, _ := json.Marshal(at(page[len(page)-1])) // cannot fail
 		next = base64.RawURLEncoding.EncodeToString(b)
 	}
-	return page, next, nil
+	return page[min(before, len(page)):], next, nil
 }

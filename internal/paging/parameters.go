@@ -41,16 +41,24 @@ func (p *Parameters) Time(name string, parse func(string, time.Time) (time.Time,
 	return at
 }
 
-// Page reads sort, limit and cursor.
+// Page reads sort, limit, cursor and page.
 func (p *Parameters) Page() Query {
-	q := Query{Sort: Order(p.Get("sort")), Cursor: p.Get("cursor")}
-	if s := p.Get("limit"); s != "" {
+	return Query{
+		Sort:   Order(p.Get("sort")),
+		Cursor: p.Get("cursor"),
+		Limit:  p.number("limit", MaxLimit),
+		Number: p.number("page", maxNumber),
+	}
+}
+
+func (p *Parameters) number(name string, limit int) (n int) {
+	if s := p.Get(name); s != "" {
 		var err error
-		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
-			p.Wrong("limit", fmt.Errorf("%.40q, want 1 to %d", s, MaxLimit))
+		if n, err = strconv.Atoi(s); err != nil || n < 1 {
+			p.Wrong(name, fmt.Errorf("%.40q, want 1 to %d", s, limit))
 		}
 	}
-	return q
+	return n
 }
 
 // Wrong notes a mistake in a parameter. A nil error is none.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"muster/internal/wire"
@@ -79,15 +80,10 @@ func (c approvalPages) approvals(v *visit) error {
 	if p.Has("none") {
 		p.Problem = "Nothing is ticked: tick the keys to decide on."
 	}
-	given := maps.Clone(p.Values)
-	if name := p.Get("q"); name != "" {
-		given.Set("prefix", strings.ToLower(strings.TrimSpace(name)))
+	filter, waiting, err := c.waiting(v.r.Context(), p.Values)
+	if _, wrong := errors.AsType[*mistake](err); wrong {
+		return c.list(v, "approvals", "Approvals", &p.listForm, p, err)
 	}
-	filter, err := fleet.ParsePending(given)
-	if err != nil {
-		return c.list(v, "approvals", "Approvals", &p.listForm, p, badRequest(err))
-	}
-	waiting, err := c.cfg.Orders.Keys.Waiting(v.r.Context(), "")
 	if err != nil {
 		return err
 	}
@@ -97,9 +93,6 @@ func (c approvalPages) approvals(v *visit) error {
 		}
 	}
 	for _, w := range waiting {
-		if !filter.Selects(w) {
-			continue
-		}
 		if p.All++; p.All > maxWaiting {
 			continue
 		}
@@ -115,6 +108,20 @@ func (c approvalPages) approvals(v *visit) error {
 		p.Waiting = append(p.Waiting, k)
 	}
 	return c.page(v, "approvals", "Pending", p)
+}
+
+// waiting returns the waiting keys that a form selects, and its filter.
+func (c approvalPages) waiting(ctx context.Context, form url.Values) (*fleet.PendingFilter, []*waiting.Key, error) {
+	given := maps.Clone(form)
+	if name := form.Get("q"); name != "" {
+		given.Set("prefix", strings.ToLower(strings.TrimSpace(name)))
+	}
+	filter, err := fleet.ParsePending(given)
+	if err != nil {
+		return nil, nil, badRequest(err)
+	}
+	all, err := c.cfg.Orders.Keys.Waiting(ctx, "")
+	return filter, slices.DeleteFunc(slices.Clone(all), func(w *waiting.Key) bool { return !filter.Selects(w) }), err
 }
 
 // eachShown is a key in a form: identity/key, or identity/key/rejection for a rejected one.
@@ -161,12 +168,38 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 	return all, nil
 }
 
+// decide gives a verdict on the ticked keys, or has a job do so for all that match the filter.
 func (c approvalPages) decide(v *visit) error {
-	if len(v.r.PostForm["each"]) == 0 {
+	form := v.r.PostForm
+	if form.Has("all") || form.Has("job") {
+		return c.ordered(verdicts, func(v *visit, o *order) error { return manyPages(c).order(v, o, c.choose) })(v)
+	}
+	if len(form["each"]) == 0 {
 		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
 		return nil
 	}
 	return c.ordered(verdicts, c.verdict)(v)
+}
+
+// choose leaves out keys that an approval has no effect on.
+func (c approvalPages) choose(v *visit, a *action) (*job, error) {
+	form := url.Values{"q": {v.r.PostForm.Get("q")}}
+	_, all, err := c.waiting(v.r.Context(), form)
+	if err != nil {
+		return nil, err
+	}
+	j := manyPages(c).newJob(v, a, "/approvals?"+form.Encode())
+	for _, w := range all {
+		if a.Name == "approve" && w.Code != wire.CodeApprovalPending {
+			j.Other++
+			continue
+		}
+		key := operate.KeyChoice{Identity: w.Identity, Key: w.KeyHash, Shown: true}
+		j.choose(w.Identity, func(ctx context.Context, cause trust.Cause) error {
+			return c.sayOf(ctx, a.Name, key, cause)
+		})
+	}
+	return j, nil
 }
 
 func (c approvalPages) verdict(v *visit, o *order) error {
@@ -190,16 +223,7 @@ func (c approvalPages) verdict(v *visit, o *order) error {
 func (c approvalPages) say(ctx context.Context, verdict string, all []operate.KeyChoice, cause trust.Cause) error {
 	var errs []error
 	for _, one := range all {
-		var err error
-		switch verdict {
-		case "approve":
-			_, err = c.cfg.Orders.Keys.Approve(ctx, one, 0, cause)
-		case "reject":
-			_, err = c.cfg.Orders.Keys.Reject(ctx, one, cause)
-		default:
-			_, err = c.cfg.Orders.Keys.Forget(ctx, one, cause)
-		}
-		if err != nil {
+		if err := c.sayOf(ctx, verdict, one, cause); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -207,4 +231,16 @@ func (c approvalPages) say(ctx context.Context, verdict string, all []operate.Ke
 		return nil
 	}
 	return fmt.Errorf("%d of %d are done; the rest failed: %w", len(all)-len(errs), len(all), errors.Join(errs...))
+}
+
+func (c approvalPages) sayOf(ctx context.Context, verdict string, of operate.KeyChoice, cause trust.Cause) (err error) {
+	switch verdict {
+	case "approve":
+		_, err = c.cfg.Orders.Keys.Approve(ctx, of, 0, cause)
+	case "reject":
+		_, err = c.cfg.Orders.Keys.Reject(ctx, of, cause)
+	default:
+		_, err = c.cfg.Orders.Keys.Forget(ctx, of, cause)
+	}
+	return err
 }

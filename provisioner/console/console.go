@@ -65,6 +65,7 @@ type Console struct {
 	cfg   Config
 	mux   *http.ServeMux
 	pages pages
+	jobs  *jobs
 	ended chan struct{} // closed when Run ends, which ends streams
 }
 
@@ -78,17 +79,18 @@ func New(cfg Config) (*Console, error) {
 		cfg:   cfg,
 		mux:   http.NewServeMux(),
 		pages: all,
+		jobs:  &jobs{begun: make(chan *job)},
 		ended: make(chan struct{}),
 	}
 	c.routes()
 	return c, nil
 }
 
-// Run ends the streams to browsers once ctx is done, and returns nil then.
+// Run carries out jobs until ctx is done. Then it finishes the orders under way, ends the streams to browsers, and
+// returns nil.
 func (c *Console) Run(ctx context.Context) error {
 	defer close(c.ended)
-	<-ctx.Done()
-	return nil
+	return c.jobs.run(ctx)
 }
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -119,23 +119,29 @@ func (c nodePages) order(v *visit, o *order) error {
 			return err
 		}
 	}
-	// Only orders that free the name or give it to another key fail if the node has renewed since.
-	owner := provisioner.Precondition{OwnedSince: seen.OwnedSince}
-	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
-		nodes := c.cfg.Orders.Nodes
-		switch {
-		case o.command != "":
-			_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: command, Verb: o.command, Seen: owner}, cause)
-		case o.Name == "grant":
-			_, err = nodes.Grant(ctx, id, operate.GrantOrder{ID: command, KeyHash: key, Seen: seen}, cause)
-		case o.Name == "retire":
-			err = nodes.Retire(ctx, id, cause, seen)
-		default:
-			err = nodes.Revoke(ctx, id, cause, owner)
-		}
-		return err
-	}
+	grant := operate.GrantOrder{ID: command, KeyHash: key, Seen: seen}
+	o.do = func(ctx context.Context, cause trust.Cause) error { return c.carryOut(ctx, o.action, id, grant, cause) }
 	return nil
+}
+
+// carryOut takes id and precondition of each action from grant.
+func (c *Console) carryOut(
+	ctx context.Context, a *action, id wire.Identity, grant operate.GrantOrder, cause trust.Cause,
+) (err error) {
+	nodes := c.cfg.Orders.Nodes
+	// Only orders that free the name or give it to another key fail if the node has renewed since.
+	owner := provisioner.Precondition{OwnedSince: grant.Seen.OwnedSince}
+	switch {
+	case a.command != "":
+		_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: grant.ID, Verb: a.command, Seen: owner}, cause)
+	case a.Name == "grant":
+		_, err = nodes.Grant(ctx, id, grant, cause)
+	case a.Name == "retire":
+		err = nodes.Retire(ctx, id, cause, grant.Seen)
+	default:
+		err = nodes.Revoke(ctx, id, cause, owner)
+	}
+	return err
 }
 
 // nameKey has the form of a grant name its key, or offers the waiting keys: a grant without one would be refused.

@@ -29,10 +29,13 @@ func (f *listForm) Link(cursor string) string {
 	return f.Path + "?" + v.Encode()
 }
 
+// notFilters are the parameters of a page that do not filter its list.
+var notFilters = []string{"sort", "cursor", "page", "tick", "none", "done"}
+
 // Filtered reports whether a filter is set.
 func (f *listForm) Filtered() bool {
 	for name := range f.Values {
-		if !slices.Contains([]string{"sort", "cursor", "tick", "done"}, name) && f.Get(name) != "" {
+		if !slices.Contains(notFilters, name) && f.Get(name) != "" {
 			return true
 		}
 	}
@@ -56,6 +59,8 @@ type nodesPage struct {
 	Withins []choice
 	Sorts   []choice
 	Kept    []string // names of the kept facts
+	Actions []*action
+	None    bool // nothing was ticked
 	Page    *fleet.Page
 }
 
@@ -76,27 +81,67 @@ var (
 	sorts = []choice{{"name", "by name"}, {"changed", "newest change first"}, {"expires", "first to expire first"}}
 )
 
-// nodes takes a name without * as a prefix.
 func (c nodePages) nodes(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
-	p := &nodesPage{listForm: formOf(v), States: states, Withins: withins, Sorts: sorts, Kept: c.cfg.Fleet.Facts()}
-	given := maps.Clone(p.Values)
-	if name := p.Get("q"); strings.Contains(name, "*") {
+	p := &nodesPage{
+		listForm: formOf(v),
+		States:   states,
+		Withins:  withins,
+		Sorts:    sorts,
+		Kept:     c.cfg.Fleet.Facts(),
+		Actions:  nodeActions,
+		None:     v.r.URL.Query().Has("none"),
+	}
+	q, err := c.query(p.Values)
+	if err == nil {
+		p.Page, err = c.cfg.Fleet.List(ctx, q)
+	}
+	return c.list(v, "nodes", "Nodes", &p.listForm, p, err)
+}
+
+// query takes a name without * as a prefix.
+func (c nodePages) query(form url.Values) (fleet.Query, error) {
+	given := maps.Clone(form)
+	if name := given.Get("q"); strings.Contains(name, "*") {
 		given.Set("match", name)
 	} else if name != "" {
 		given.Set("prefix", name)
 	}
 	q, err := fleet.ParseQuery(given, c.cfg.Now())
+	if err != nil {
+		return q, badRequest(err)
+	}
 	if !q.ExpiresBefore.IsZero() && len(q.States) == 0 {
 		q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 	}
-	if err != nil {
-		err = badRequest(err)
+	return q, nil
+}
+
+// Box is the form value of a node: the order applies only to the node as it is shown.
+func (*nodesPage) Box(n *fleet.Node) string {
+	return string(n.Identity) + "/" +
+		seenText(provisioner.Precondition{Revision: n.Revision, OwnedSince: n.OwnedSince})
+}
+
+// Tick leads to the page with every box ticked, or with none.
+func (f *listForm) Tick() string {
+	v := maps.Clone(f.Values)
+	if v.Has("tick") {
+		v.Del("tick")
 	} else {
-		p.Page, err = c.cfg.Fleet.List(ctx, q)
+		v.Set("tick", "all")
 	}
-	return c.list(v, "nodes", "Nodes", &p.listForm, p, err)
+	return f.Path + "?" + v.Encode()
+}
+
+// Query is the filter, for orders for all nodes that match.
+func (p *nodesPage) Query() string {
+	v := maps.Clone(p.Values)
+	for _, name := range notFilters {
+		v.Del(name)
+	}
+	return v.Encode()
 }
 
 // Facts are the filters by fact.

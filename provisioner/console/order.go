@@ -51,13 +51,16 @@ type order struct {
 	On     []string    // names of the subjects
 	Since  time.Time   // since when the node has its name; zero without a node
 	Keys   []keyChoice // of a grant: the waiting key that it names, or those to choose from
+	Many   *job        // an order for many; On is empty
+	Max    string      // failures of Many, as sent
 	Fields url.Values  // of the form
 
 	To      string // target of the form
 	Why     string // as sent
 	Problem string // of the reason
 
-	do func(context.Context, trust.Cause) error
+	then string // page afterwards; "": Back
+	do   func(context.Context, trust.Cause) error
 }
 
 // A keyChoice is a waiting key. Link leads to the form that names it; empty: this form names it.
@@ -93,7 +96,7 @@ func (c *Console) ordered(actions []*action, subject func(*visit, *order) error)
 		if err := o.do(v.r.Context(), cause); err != nil {
 			return err
 		}
-		http.Redirect(v.w, v.r, o.Back+"?done="+o.Name, http.StatusSeeOther)
+		http.Redirect(v.w, v.r, cmp.Or(o.then, o.Back+"?done="+o.Name), http.StatusSeeOther)
 		return nil
 	}
 }

@@ -58,7 +58,8 @@ func backFrom(path string) string {
 		return cmp.Or(page, "/")
 	}
 	part, _, below := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if below && slices.Contains([]string{"nodes", "approvals", "allow", "certificates", "tokens", "policies"}, part) {
+	pages := []string{"nodes", "jobs", "approvals", "allow", "certificates", "tokens", "policies"}
+	if below && slices.Contains(pages, part) {
 		return "/" + part
 	}
 	return "/"

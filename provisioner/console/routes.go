@@ -29,13 +29,17 @@ func (c *Console) table() map[string]route {
 	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
-	certificates, installation := certificatePages{c}, installationPages{c}
+	certificates, installation, many := certificatePages{c}, installationPages{c}, manyPages{c}
 	pages := map[string]route{
 		"GET /{$}":                            {viewer, overview.overview},
 		"GET /nodes":                          {viewer, nodes.nodes},
 		"GET /nodes/{identity}":               {viewer, nodes.node},
 		"GET /approvals":                      {viewer, approvals.approvals},
 		"POST /approvals/decide":              {operator, approvals.decide},
+		"POST /many":                          {operator, many.nodes},
+		"GET /jobs":                           {viewer, many.recent},
+		"GET /jobs/{id}":                      {viewer, many.progress},
+		"POST /jobs/{id}":                     {operator, many.drive},
 		"GET /live":                           {viewer, c.live},
 		"GET /installation":                   {viewer, installation.index},
 		"GET /operators":                      {viewer, installation.operators},
@@ -81,6 +85,7 @@ type (
 	certificatePages struct{ *Console }
 	policyPages      struct{ *Console }
 	eventPages       struct{ *Console }
+	manyPages        struct{ *Console }
 )
 
 func (c *Console) routes() {
@@ -88,7 +93,7 @@ func (c *Console) routes() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
 	// A reload of a form's answer, and a sign-in after it, are GET requests.
-	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/"} {
+	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/", "/many": "/nodes"} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)

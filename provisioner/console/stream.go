@@ -56,14 +56,15 @@ func (c *Console) live(v *visit) error {
 	}
 }
 
-// A position changes with each event and each change of a node.
+// A position changes with each event, each change of a node, and each node of a job.
 type position struct {
 	nodes uint64
+	jobs  uint64
 	event *events.Logged // the newest
 }
 
 func (c *Console) position() position {
-	p := position{nodes: c.cfg.Fleet.Changes()}
+	p := position{nodes: c.cfg.Fleet.Changes(), jobs: c.jobs.tried.Load()}
 	if newest := c.cfg.Recent.Newest(1, func(*events.Logged) bool { return true }); len(newest) > 0 {
 		p.event = newest[0]
 	}

@@ -163,7 +163,8 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	x.changes++
 	n.changed, n.enrolled = nanos(r.Changed), nanos(r.FirstEnrolled)
 	n.owned, n.expires = nanos(r.OwnedSince), nanos(r.Expires)
-	n.serial = packSerial(r.Serial)
+	n.serial, n.source = packSerial(r.Serial), packAddress(r.Source)
+	n.key, _ = packKey(r.KeyHash)
 	x.facts.set(&n.facts, facts)
 	x.tokens.set(&n.token, r.Token)
 	x.shared.set(&n.shared, r.Traits)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"math/big"
+	"strings"
 	"time"
 
 	"muster/internal/paging"
@@ -33,13 +34,26 @@ type node struct {
 	up, down int64  // begin of the connection, or its end
 	number   uint64 // of the connection at its broker
 
-	serial                       [16]byte // serials have 128 bits
+	key                          uint64   // first 64 bits of its hash
+	serial, source               [16]byte // serials have 128 bits; an address
 	shared, token, facts, broker uint32   // numbers of interned values
 }
 
-func (n *node) row() paging.Row {
-	return paging.Row{Name: string(n.id), Expires: n.expires, Changed: n.changed}
+// row requires mu.
+func (x *Index) row(n *node, by paging.Order) paging.Row {
+	t := x.of(n)
+	r := paging.Row{Name: string(n.id), Expires: n.expires, Changed: n.changed, Seen: x.heardOf(n)}
+	r.State, r.Site = string(t.State), string(t.Site)
+	if strings.HasSuffix(string(by), string(paging.ByConnected)) {
+		if l := x.liveness(n); l != nil {
+			r.Connected, r.Since = connectedRanks[l.Connected], nanos(l.Since)
+		}
+	}
+	return r
 }
+
+// connectedRanks sort by text.
+var connectedRanks = map[ConnectionState]string{Yes: "1", No: "2", Unknown: "3"}
 
 func (n *node) recorded() bool { return n.revision != 0 }
 

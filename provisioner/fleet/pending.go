@@ -21,8 +21,7 @@ var PendingParameters = []string{"prefix", "match", "site", "token", "from", "fa
 type PendingFilter struct {
 	Filter
 
-	within netip.Prefix // of addresses; zero: all
-	facts  []facts.Filter
+	facts []facts.Filter
 }
 
 // ParsePending is [ParseQuery] for a pending filter. The parameter from is an address or a range.
@@ -31,11 +30,7 @@ func ParsePending(v url.Values) (*PendingFilter, error) {
 	f, p := &PendingFilter{Filter: q.Filter}, paging.Parameters{Values: v}
 	if from := v.Get("from"); from != "" {
 		var wrong error
-		if f.within, wrong = netip.ParsePrefix(from); wrong != nil {
-			var at netip.Addr
-			at, wrong = netip.ParseAddr(from)
-			f.within = netip.PrefixFrom(at.Unmap(), at.Unmap().BitLen())
-		}
+		f.within, wrong = parseRange(from)
 		if wrong != nil {
 			p.Wrong("from", fmt.Errorf("address %.80q, want an address such as 192.0.2.1, or a range such as "+
 				"192.0.2.0/24", from))

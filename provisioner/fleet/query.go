@@ -39,6 +39,8 @@ type Filter struct {
 	// Facts are NAME=VALUE with * and ? in VALUE; an empty VALUE selects nodes without this fact. Only kept facts can
 	// be used, see [ErrFact].
 	Facts []string
+
+	searched
 }
 
 // A Query asks for a page of a list.
@@ -171,7 +173,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 				return
 			}
 		}
-	}, (*node).row)
+	}, func(n *node) paging.Row { return x.row(n, q.Sort) })
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +199,8 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 		!f.ExpiresBefore.IsZero() && (n.expires == 0 || !instant(n.expires).Before(f.ExpiresBefore)),
 		(f.Connected != "" || !f.LinkBefore.IsZero()) && !f.linked(x.liveness(n)),
 		!f.SeenBefore.IsZero() && !instant(x.heardOf(n)).Before(f.SeenBefore),
-		f.Match != "" && !f.Match.Match(n.id):
+		f.Match != "" && !f.Match.Match(n.id),
+		!f.finds(n):
 		return false
 	}
 	return !slices.ContainsFunc(facts, func(a askedFact) bool { return !a.fits(x.facts.values[n.facts]) })

@@ -107,7 +107,7 @@ func (x *Index) Page(q Query) (*Page, error) {
 		}
 	}
 	rows, next, err := paging.Cut(q.Query, selected, func(l Listed) paging.Row {
-		r := paging.Row{Name: string(l.Node) + " " + l.Name, Changed: l.Changed.UnixNano()}
+		r := paging.Row{Name: string(l.Node) + " " + l.Name, Changed: l.Changed.UnixNano(), State: string(l.State)}
 		if !l.Expires.IsZero() {
 			r.Expires = l.Expires.UnixNano()
 		}

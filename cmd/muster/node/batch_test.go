@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // TestBatchStopsAfterMaxFailures has six machines, of which one is left alone and then one fails.
@@ -58,21 +59,21 @@ func TestBatchStopsWithoutAProvisioner(t *testing.T) {
 
 func TestResultCountsNodesThatAreNotDone(t *testing.T) {
 	t.Parallel()
-	failed := []failure{{"web1", "away"}, {"web2", "away"}}
+	failed := []operate.Failure{{"web1", "away"}, {"web2", "away"}}
 	rest := make([]wire.Identity, 20)
 	for want, r := range map[string]*result{
-		"web1: away":    {Chosen: 1, Failed: failed[:1]},
-		"1 node failed": {Chosen: 2, Failed: failed[:1]},
-		"2 nodes failed\n1 node was not tried: run this again":              {Failed: failed, Left: rest[:1]},
-		"1 node failed\n20 nodes were not tried: run this again":            {Failed: failed[:1], Left: rest},
-		"1 node was not tried: run this again":                              {Left: rest[:1]},
-		"1 node failed\n2 nodes were not changed: other changes came first": {Failed: failed[:1], Alone: failed},
+		"web1: away":    {Chosen: 1, Outcome: operate.Outcome{Failed: failed[:1]}},
+		"1 node failed": {Chosen: 2, Outcome: operate.Outcome{Failed: failed[:1]}},
+		"2 nodes failed\n1 node was not tried: run this again":              {Outcome: operate.Outcome{Failed: failed, Left: rest[:1]}},
+		"1 node failed\n20 nodes were not tried: run this again":            {Outcome: operate.Outcome{Failed: failed[:1], Left: rest}},
+		"1 node was not tried: run this again":                              {Outcome: operate.Outcome{Left: rest[:1]}},
+		"1 node failed\n2 nodes were not changed: other changes came first": {Outcome: operate.Outcome{Failed: failed[:1], Alone: failed}},
 	} {
 		if got := r.err(); got == nil || got.Error() != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
 	}
-	if err := (&result{Chosen: 1, Done: 1}).err(); err != nil {
+	if err := (&result{Chosen: 1, Outcome: operate.Outcome{Done: 1}}).err(); err != nil {
 		t.Error(err)
 	}
 }

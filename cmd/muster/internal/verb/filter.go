@@ -100,7 +100,8 @@ type Paged[P, R any] struct {
 
 // Add adds a verb that shows the list.
 func (l *Paged[P, R]) Add(c *kingpin.CmdClause, all cli.Verbs, q *Filter) {
-	q.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(paging.ByName))
+	q.Flag(c, "sort").HintOptions("name", "expires", "changed", "state", "site", "seen", "connected").
+		Default(string(paging.ByName))
 	cli.IntIn(cli.Flag(c, "limit").Default(strconv.Itoa(paging.DefaultLimit)), &q.limit, 0, math.MaxInt)
 	q.Flag(c, "cursor")
 	List(c, all, func(ctx context.Context, o *Operator) (*P, error) {

@@ -86,10 +86,10 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// Run carries out jobs until ctx is done. Then it finishes the orders under way, ends the streams to browsers, and
+// Run carries out jobs until ctx is done. Then it ends the streams to browsers, finishes the orders under way, and
 // returns nil.
 func (c *Console) Run(ctx context.Context) error {
-	defer close(c.ended)
+	context.AfterFunc(ctx, func() { close(c.ended) })
 	return c.jobs.run(ctx)
 }
 

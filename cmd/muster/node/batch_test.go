@@ -59,7 +59,7 @@ func TestBatchStopsWithoutAProvisioner(t *testing.T) {
 
 func TestResultCountsNodesThatAreNotDone(t *testing.T) {
 	t.Parallel()
-	failed := []operate.Failure{{"web1", "away"}, {"web2", "away"}}
+	failed := []operate.Failure{{Node: "web1", Cause: "away"}, {Node: "web2", Cause: "away"}}
 	rest := make([]wire.Identity, 20)
 	for want, r := range map[string]*result{
 		"web1: away":    {Chosen: 1, Outcome: operate.Outcome{Failed: failed[:1]}},

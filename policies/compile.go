@@ -26,6 +26,9 @@ const (
 type policy struct {
 	digest  string                 // of modules and data
 	files   string                 // digest of all files
+	read    []source               // these files
+	loaded  time.Time              // when they came into use
+	results []TestResult           // of the tests
 	input   *selection             // what it reads
 	root    map[string]any         // data
 	store   storage.Store          // the same
@@ -43,6 +46,7 @@ func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	p := &policy{
 		digest: digest(all, func(s source) bool { return !s.isTest() }),
 		files:  digest(all, func(source) bool { return true }),
+		read:   all,
 		tests:  make(map[string]*ast.Module, len(all)),
 	}
 	root, err := data(all)

@@ -177,6 +177,21 @@ func (p printer) Print(at print.Context, text string) error {
 // Digest returns the hex SHA-256 over relative names and contents of modules and data.
 func (e *Engine) Digest() string { return e.current.Load().digest }
 
+// A File is a Rego file of the policy in use.
+type File struct{ Path, Text string }
+
+// InUse returns the Rego files, when they came into use, and the results of their tests. Values whose names are those
+// of secrets are hidden. Data files are left out: they may hold secrets under any name.
+func (e *Engine) InUse() (files []File, loaded time.Time, tests []TestResult) {
+	p := e.current.Load()
+	for _, s := range p.read {
+		if !s.isData() {
+			files = append(files, File{s.path, hideValues(string(s.content))})
+		}
+	}
+	return files, p.loaded, p.results
+}
+
 // Reload reads the files again, and uses their policy if it compiles and its tests pass. Errors are those of [Load], or
 // the context's. Concurrent calls take turns.
 func (e *Engine) Reload(ctx context.Context) error {
@@ -230,6 +245,7 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 	for _, w := range p.warnings {
 		e.cfg.Log.WarnContext(ctx, "policy may have a mistake", "err", w)
 	}
+	p.results, p.loaded = results, time.Now().UTC()
 	e.current.Store(p)
 	return true, nil
 }

@@ -64,6 +64,20 @@ func shapes(text string) string {
 	return secretShape.ReplaceAllString(text, Redacted)
 }
 
+// namedValue is a literal in Rego or JSON, after the name of its key or variable.
+var namedValue = regexp.MustCompile("([\\w.-]+)([\"`]?\\]?\\s*(?::=|==|[:=])\\s*)(?:\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`)")
+
+// hideValues redacts literals with the name of a secret.
+func hideValues(text string) string {
+	return namedValue.ReplaceAllStringFunc(shapes(text), func(found string) string {
+		m := namedValue.FindStringSubmatch(found)
+		if !IsSecretName(m[1]) {
+			return found
+		}
+		return m[1] + m[2] + `"` + Redacted + `"`
+	})
+}
+
 // HasSecret reports whether a text contains a JWT or a private key.
 func HasSecret(text string) bool { return shapes(text) != text }
 

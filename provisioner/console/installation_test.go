@@ -1,6 +1,8 @@
 package console_test
 
 import (
+	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -113,4 +115,51 @@ func TestTheReplacementOfTheAuthorityIsFollowed(t *testing.T) {
 	f.Start()
 	v = signedIn(t, f, "otto", trust.RoleViewer)
 	says(t, v.see("/authority"), "Progress", ">previous<", `<td class="count">1</td>`, `<td class="count">0</td>`)
+}
+
+// All see which policy decides. Its text is for admins, without the values of secrets; they try an input, which changes
+// nothing.
+func TestThePolicyIsShownAndTried(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{
+		Policy: `package muster.enroll
+default allow := false
+allow if startswith(input.identity, "web")
+deny contains sprintf("not %s", [input.identity]) if not allow
+configuration := {"plugin.security.password": "hush", "color": "<b>blue</b>", "identity": input.identity}
+`,
+		Edit: func(c *daemon.Config) {
+			c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
+			f := filepath.Join(filepath.Dir(c.Policy), "policy", "policy_test.rego")
+			_ = os.WriteFile(f, []byte("package muster.enroll_test\ntest_web if data.muster.enroll.allow with "+
+				"input as {\"identity\": \"web1\"}\n"), 0o600)
+		},
+	})
+	f.Refused(f.Node("db1.example.net"))
+	vera := signedIn(t, f, "vera", trust.RoleViewer)
+	f.Eventually("the decision is listed", func() bool {
+		return strings.Contains(vera.see("/policies"), `<a href="/nodes/db1.example.net">`)
+	})
+	lacks(t, vera.see("/policies"), "startswith", "Try an input", "policy.rego")
+	if a := vera.post("/policies/try", "input", "identity: web1.example.net"); a.status != http.StatusForbidden {
+		t.Errorf("a viewer tries an input: %d", a.status)
+	}
+
+	anna := signedIn(t, f, "anna", trust.RoleAdmin)
+	page := anna.see("/policies")
+	says(t, page, "startswith(input.identity", "policy.rego", "muster.enroll_test.test_web", ">pass<",
+		`&#34;plugin.security.password&#34;: &#34;(secret)&#34;`)
+	lacks(t, page, "hush", "<b>")
+	for input, want := range map[string][]string{
+		"identity: web7.example.net":          {`&#34;verdict&#34;: &#34;allow&#34;`, "\\u003cb\\u003eblue"},
+		`{"identity": "db7.example.net"}`:     {`&#34;verdict&#34;: &#34;deny&#34;`, "not db7.example.net"},
+		"{\"identity\": 7, \"nothing\": <b>}": {"Input:", "&lt;b&gt;"},
+	} {
+		a := anna.post("/policies/try", "input", input)
+		says(t, a.body, want...)
+		lacks(t, a.body, "hush", "<b>")
+	}
+	if found, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "web7.example.net"); err != nil || len(found) > 0 {
+		t.Errorf("a try has left %v, %v", found, err)
+	}
 }

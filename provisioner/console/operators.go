@@ -14,7 +14,7 @@ func (c installationPages) operators(v *visit) error {
 	t := &table{
 		Columns: []string{"Operator", "State", "Role", "Nodes", "Key", "Certificate", "Its end", "Changed", "By",
 			"Why"},
-		Empty:   "There is no operator. `muster operator add NAME --role ROLE` adds one.",
+		Empty: "There is no operator. `muster operator add NAME --role ROLE` adds one.",
 	}
 	for _, o := range all {
 		state := chip("active", "good")

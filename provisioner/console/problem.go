@@ -3,13 +3,18 @@ package console
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/policies"
 	"muster/provisioner/events"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
@@ -88,6 +93,15 @@ type policiesPage struct {
 	Shadow  *Shadow          // or nil
 	Differs []*events.Logged // newest differences
 	Done    string
+
+	Decisions []*events.Logged // newest
+
+	// For admins only.
+	Files  []policies.File
+	Loaded time.Time
+	Tests  *table
+	Input  string // tried
+	Answer string // to it, or a fault of it
 }
 
 var policyActions = []*action{{
@@ -109,8 +123,45 @@ func (c policyPages) order(_ *visit, o *order) error {
 	return nil
 }
 
+// try evaluates an input, and changes nothing.
+func (c policyPages) try(v *visit) error {
+	p := &policiesPage{Input: v.r.PostForm.Get("input")}
+	in, err := policies.ParseInput([]byte(p.Input))
+	if err != nil {
+		p.Answer = sentence(cli.Printable(err.Error()))
+		return c.showPolicies(v, http.StatusBadRequest, p)
+	}
+	d, _, err := c.cfg.Provisioner.Config().Policy.Preview(v.r.Context(), in)
+	answer, err := json.MarshalIndent(policies.NewAnswer(d, err), "", "  ")
+	if err != nil {
+		return err
+	}
+	p.Answer = string(cli.PrintableJSON(answer))
+	return c.showPolicies(v, http.StatusOK, p)
+}
+
+// decisions are the codes of refusals by the policy.
+var decisions = []wire.Code{wire.CodeDenied, wire.CodeDeferred, wire.CodeApprovalPending, wire.CodePolicyFailed}
+
+// read reads what may hold secrets under names that do not say so.
+func (p *policiesPage) read(e *policies.Engine) {
+	var tests []policies.TestResult
+	p.Files, p.Loaded, tests = e.InUse()
+	p.Tests = &table{Columns: []string{"Test", "Result", "File", "Line"}, Empty: "The policy has no tests."}
+	for _, t := range tests {
+		p.Tests.add(t.Name, chip(t.Result, map[string]string{"pass": "good", "fail": "bad"}[t.Result]), t.File, t.Line)
+	}
+}
+
 func (c policyPages) policies(v *visit) error {
-	p := &policiesPage{Done: done(v, policyActions), InUse: c.cfg.Orders.Process.Policy()}
+	return c.showPolicies(v, http.StatusOK, &policiesPage{Done: done(v, policyActions)})
+}
+
+func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
+	p.InUse = c.cfg.Orders.Process.Policy()
+	if v.login.Role.Covers(trust.RoleAdmin) {
+		p.read(c.cfg.Provisioner.Config().Policy)
+	}
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}
@@ -120,5 +171,10 @@ func (c policyPages) policies(v *visit) error {
 	p.Differs = c.cfg.Recent.Newest(maxShadowEvents, func(t *events.Logged) bool {
 		return t.Type == events.ShadowDiffers
 	})
-	return c.page(v, "policies", "Policy", p)
+	p.Decisions = c.cfg.Recent.Newest(maxShadowEvents, func(t *events.Logged) bool {
+		return t.Type == events.Refused && slices.Contains(decisions, t.Data.Code) ||
+			t.Data.Policy != "" && strings.HasPrefix(string(t.Type), "io.muster.node.")
+	})
+	c.show(v.w, v.r, v.login, status, "policies", "Policy", p)
+	return nil
 }

@@ -55,6 +55,7 @@ func (c *Console) table() map[string]route {
 		"GET /tokens":                         {viewer, tokens.tokens},
 		"GET /tokens/{tid}":                   {viewer, tokens.token},
 		"GET /policies":                       {viewer, policies.policies},
+		"POST /policies/try":                  {trust.RoleAdmin, policies.try},
 		"GET /events":                         {viewer, events.events},
 		"GET /sessions":                       {viewer, c.sessions},
 		"GET /sessions/{id}/do/{action}":      {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession)},
@@ -93,7 +94,9 @@ func (c *Console) routes() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
 	// A reload of a form's answer, and a sign-in after it, are GET requests.
-	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/", "/many": "/nodes"} {
+	for path, to := range map[string]string{
+		"/approvals/decide": "/approvals", "/policies/try": "/policies", "/logout": "/", "/many": "/nodes",
+	} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)

@@ -104,7 +104,7 @@ func (v *eval) run(ctx context.Context) error {
 	if err == nil && d.Configuration == nil && in.Certificate == nil && d.Verdict() != policies.VerdictDeny {
 		v.After("its configuration is the template's or the helper's: to see it, name the provisioner's with --config")
 	}
-	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)
+	return cmp.Or(verb.Show(&v.Output, policies.NewAnswer(d, err), v.show), err)
 }
 
 func (v *eval) read(ctx context.Context) (*policies.Input, error) {
@@ -154,55 +154,7 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	return newest.Input, nil
 }
 
-// answerJSON is the policy's decision as JSON.
-type answerJSON struct {
-	Verdict       policies.Verdict  `json:"verdict"`
-	Reasons       []string          `json:"reasons"`
-	Policy        string            `json:"policy,omitempty"`
-	TTL           string            `json:"ttl,omitempty"`
-	DNSNames      []string          `json:"dns_names,omitempty"`
-	IPAddresses   []string          `json:"ip_addresses,omitempty"`
-	URIs          []string          `json:"uris,omitempty"`
-	ServerAuth    bool              `json:"server_auth,omitempty"`
-	ClientAuth    bool              `json:"client_auth,omitempty"`
-	Configuration map[string]string `json:"configuration,omitempty"`
-	Error         string            `json:"error,omitempty"`
-
-	Certificates map[string]wire.Specification `json:"certificates,omitzero"`
-}
-
-// answer returns the policy's decision, with secret values redacted.
-func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
-	if d == nil {
-		return &answerJSON{Verdict: policies.VerdictFailed, Error: err.Error()}
-	}
-	a := &answerJSON{
-		Verdict:       d.Verdict(),
-		Reasons:       d.Why(),
-		Policy:        d.Digest,
-		DNSNames:      d.Certificate.DNSNames,
-		IPAddresses:   d.Certificate.IPAddresses,
-		URIs:          d.Certificate.URIs,
-		ServerAuth:    d.Certificate.ServerAuth,
-		ClientAuth:    d.Certificate.ClientAuth,
-		Configuration: d.Configuration,
-		Certificates:  d.Certificates,
-	}
-	if err != nil { // enrollment refuses what the policy decides
-		a.Verdict, a.Error = policies.VerdictFailed, err.Error()
-	}
-	if d.Certificate.TTL > 0 {
-		a.TTL = d.Certificate.TTL.String()
-	}
-	for key := range a.Configuration {
-		if policies.IsSecretName(key) {
-			a.Configuration[key] = policies.Redacted
-		}
-	}
-	return a
-}
-
-func (v *eval) show(a *answerJSON) fmt.Stringer {
+func (v *eval) show(a *policies.Answer) fmt.Stringer {
 	l := &cli.Labels{}
 	l.Add("Verdict", string(a.Verdict))
 	l.AddIf("Reasons", strings.Join(a.Reasons, "\n"))

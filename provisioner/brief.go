@@ -24,6 +24,8 @@ type Brief struct {
 	Serial  string    `json:"serial,omitempty"` // lower-case hex
 	Expires time.Time `json:"expires,omitzero"`
 
+	Issued time.Time `json:"-"` // the begin of the certificate's life
+
 	Token jwt.TokenID `json:"token_id,omitempty"` // that it enrolled with
 	Facts facts.Facts `json:"facts,omitempty"`    // the kept ones
 
@@ -100,7 +102,7 @@ func (r *Record) Brief() Brief {
 		Source:        r.Source,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
-		b.Serial, b.Expires, b.KeyHash = i.Serial, i.NotAfter, i.KeyHash
+		b.Serial, b.Issued, b.Expires, b.KeyHash = i.Serial, i.NotBefore, i.NotAfter, i.KeyHash
 		if r.Protocol == ProtocolPuppet {
 			b.Leaf = leafOf(i.DER)
 		}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"muster/internal/span"
 	"muster/provisioner/events"
 )
 
@@ -66,14 +64,6 @@ type rateChart struct {
 
 // Periods are those to choose from.
 func (c *rateChart) Periods() []events.Period { return events.Periods }
-
-// Every is a step in words.
-func (c *rateChart) Every() string {
-	if c.Step == time.Minute {
-		return "minute"
-	}
-	return span.Format(c.Step)
-}
 
 // Reading reports whether the counts will be complete soon.
 func (c *rateChart) Reading() bool { return errors.Is(c.Broken, events.ErrUnread) }

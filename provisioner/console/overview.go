@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ const readingTimeout = 5 * time.Second
 const (
 	feedLength   = 15 // events
 	worstSources = 8
+	firstLate    = 8 // nodes
 )
 
 type overviewPage struct {
@@ -32,6 +34,9 @@ type overviewPage struct {
 	Tiles      []row          // what is so now
 	States     []row
 	Expiries   []row
+	Late       []row            // reasons
+	LateNodes  []fleet.LateNode // the first to expire; Fault is any reason
+	NextCRL    time.Time
 	Rates      *rateChart
 	Codes      []row           // of refusals
 	Sources    []row           // of refusals
@@ -45,7 +50,8 @@ type overviewPage struct {
 
 // A trouble is a state that an operator must end.
 type trouble struct {
-	Kind   string // of the chip: alarm, or a shorter word
+	Kind   string    // of the chip: alarm, or a shorter word
+	Code   wire.Code // of an alarm
 	Title  string
 	On     []string // provisioners
 	Causes []string
@@ -112,6 +118,7 @@ func (c overviewPages) overview(v *visit) error {
 	switch {
 	case err == nil:
 		p.countNodes()
+		p.findLate(c.cfg.Fleet.Late(c.cfg.Now()), c.cfg.Recent)
 	case errors.Is(err, fleet.ErrIncomplete):
 		p.unknown("nodes", err)
 	case !errors.Is(err, fleet.ErrReading):
@@ -125,6 +132,11 @@ func (c overviewPages) overview(v *visit) error {
 			Page:   advice{Label: "Tokens", Link: "/tokens"},
 		})
 	}
+	for _, crl := range c.cfg.Provisioner.AllCRLs() {
+		if p.NextCRL.IsZero() || crl.NextUpdate.Before(p.NextCRL) {
+			p.NextCRL = crl.NextUpdate
+		}
+	}
 	waiting := row{Label: "pending", Link: "/approvals", Count: c.cfg.Orders.Keys.Count()}
 	if waiting.Count > 0 {
 		waiting.Tone = "warn"
@@ -133,6 +145,47 @@ func (c overviewPages) overview(v *visit) error {
 	refused := row{Label: "refused in the last hour", Link: "/?period=hour#codes", Count: hour.Refused}
 	p.Tiles = append(p.Tiles, waiting, refused)
 	return c.page(v, "overview", "Overview", p)
+}
+
+// findLate finds out why nodes have not renewed.
+func (p *overviewPage) findLate(late []fleet.LateNode, recent *events.Recent) {
+	refused := make(map[string]wire.Code)
+	if len(late) > 0 {
+		recent.Newest(math.MaxInt, func(l *events.Logged) bool {
+			// Another key is another machine's.
+			own := l.Type == events.Refused && l.Data.Code != wire.CodeIdentityTaken || l.Data.Serial != ""
+			if own && refused[l.Data.Node] == "" {
+				refused[l.Data.Node] = l.Data.Code
+			}
+			return false
+		})
+	}
+	const link = "/nodes?sort=expires&state=provisioned"
+	links := map[string]string{
+		"fault":         link + "&faulty=true",
+		"not connected": link + "&connected=no",
+		"refused":       "/events?since=7d&type=" + string(events.Refused),
+	}
+	counts := make(map[string]int)
+	for _, n := range late {
+		reason, code := "not connected", refused[string(n.Identity)]
+		switch {
+		case n.Fault != "":
+			reason = "fault"
+		case code != "":
+			reason, n.Fault = "refused", "refused: "+string(code)
+		case n.Connected != fleet.No:
+			reason = "does not ask"
+		}
+		counts[reason]++
+		if n.Fault = cmp.Or(n.Fault, reason); len(p.LateNodes) < firstLate {
+			p.LateNodes = append(p.LateNodes, n)
+		}
+	}
+	p.Late = mostFirst(counts)
+	for i := range p.Late {
+		p.Late[i].Link = cmp.Or(links[p.Late[i].Label], link)
+	}
 }
 
 func (p *overviewPage) unknown(what string, err error) {
@@ -210,10 +263,9 @@ func (p *overviewPage) readComponents() {
 
 // alarm adds an alarm once for all provisioners that have the same.
 func (p *overviewPage) alarm(on string, a events.Alarm) {
-	title := strings.TrimSuffix(sentence(strings.ReplaceAll(string(a.Code), "_", " ")), ".")
 	causes := strings.Split(a.Cause, "\n")
 	for _, t := range p.Troubles {
-		if t.Title == title && slices.Equal(t.Causes, causes) {
+		if t.Code == a.Code && slices.Equal(t.Causes, causes) {
 			t.On = append(t.On, on)
 			return
 		}
@@ -224,7 +276,8 @@ func (p *overviewPage) alarm(on string, a events.Alarm) {
 	}
 	p.Troubles = append(p.Troubles, &trouble{
 		Kind:   "alarm",
-		Title:  title,
+		Code:   a.Code,
+		Title:  strings.TrimSuffix(sentence(strings.ReplaceAll(string(a.Code), "_", " ")), "."),
 		On:     []string{on},
 		Causes: causes,
 		Since:  a.Since,
@@ -250,14 +303,12 @@ func (p *overviewPage) countRefusals(recent *events.Recent, name string) error {
 	}
 	p.Codes, p.Sources = mostFirst(sum.Codes), mostFirst(sum.Sources)
 	p.Sources = p.Sources[:min(len(p.Sources), worstSources)]
-	since := map[string]string{"hour": "1h", "day": "1d", "week": "7d"}[chosen.Name]
 	for i := range p.Codes {
 		r := &p.Codes[i]
-		r.Link = "/events?since=" + since + "&code=" + url.QueryEscape(r.Label)
-		r.Title = wire.MeaningOf(wire.Code(r.Label)).Remedy
-		if r.Label == "" {
-			*r = row{Label: "sign-in", Count: r.Count, Part: r.Part, Tone: r.Tone}
-			r.Link = "/events?since=" + since + "&type=" + string(events.LoginRefused)
+		r.Link = "/events?since=" + chosen.Since + "&code=" + url.QueryEscape(r.Label)
+		if r.Title = wire.MeaningOf(wire.Code(r.Label)).Remedy; r.Label == "" {
+			r.Label, r.Title = "sign-in", ""
+			r.Link = "/events?since=" + chosen.Since + "&type=" + string(events.LoginRefused)
 		}
 	}
 	for i := range p.Sources {
@@ -309,10 +360,7 @@ func (c overviewPages) order(v *visit, o *order) error {
 // Everywhere reports whether the whole installation is paused.
 func (p *overviewPage) Everywhere() bool { return len(p.Pauses) > 0 && p.Pauses[0].Site == "" }
 
-// Needs says how many troubles there are.
-func (p *overviewPage) Needs() string {
-	if n := len(p.Troubles) + len(p.Pauses); n > 1 {
-		return fmt.Sprintf("%d problems need an operator:", n)
-	}
-	return "A problem needs an operator:"
+// Stands reports whether a provisioner has one of these alarms.
+func (p *overviewPage) Stands(codes ...wire.Code) bool {
+	return slices.ContainsFunc(p.Troubles, func(t *trouble) bool { return slices.Contains(codes, t.Code) })
 }

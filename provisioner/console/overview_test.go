@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -54,14 +55,14 @@ func TestOverviewBeginsWithWhatIsWrong(t *testing.T) {
 		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	f.Eventually("an alarm is raised", func() bool { return strings.Contains(v.see("/"), "A problem needs an operator") })
+	f.Eventually("an alarm is raised", func() bool { return strings.Contains(v.see("/"), "This needs an operator") })
 	page := v.see("/")
 	says(t, page, "Allows all", "every name", "What to do:", "muster allow remove", `<a href="/allow">`)
 	if strings.Index(page, "Allows all") > strings.Index(page, `class="tile`) {
 		t.Error("the counts come before the alarm")
 	}
 	f.Write("policy/more.rego", "garbage {\n")
-	f.Eventually("there are two", func() bool { return strings.Contains(v.see("/"), "2 problems need an operator") })
+	f.Eventually("there are two", func() bool { return strings.Count(v.see("/"), `aria-label="alarm"`) == 2 })
 	says(t, v.see("/"), "Policy refused", `<a href="/policies">`)
 }
 
@@ -84,4 +85,22 @@ func TestStoppedNodeIsNotConnected(t *testing.T) {
 	f.Eventually("it is not connected", func() bool { return shown(`bad">not connected`, "no") })
 	says(t, v.see("/nodes?connected=no"), "web1.example.net")
 	says(t, v.see("/nodes/web1.example.net"), "It is not connected to a broker, since")
+}
+
+// A node that is off does not renew, and the overview says so before its certificate lapses.
+func TestCertificatesThatWillLapse(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	v := signedIn(t, f, "anna", trust.RoleViewer)
+	f.Eventually("none will", func() bool { return strings.Contains(v.see("/"), "every node renews in time") })
+	f.Clock.Advance(25 * 24 * time.Hour)
+	v = signedIn(t, f, "ben", trust.RoleViewer)
+	f.Eventually("one will, and why", func() bool {
+		late := regexp.MustCompile(`(?s)<ul class="late">.*?</ul>`).FindString(v.see("/"))
+		return strings.Contains(late, "web1.example.net") && strings.Contains(late, "not connected")
+	})
+	says(t, v.see("/nodes?sort=expires&state=provisioned&connected=no"), "web1.example.net")
+	says(t, v.see("/"), "Next CRL")
 }

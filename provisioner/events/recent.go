@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ import (
 const (
 	recently    = time.Hour // that is read at the first use; older events are read if they are wanted
 	maxKept     = 2000      // newest events
+	maxSteps    = 60        // of a period
+	maxCounted  = 1000      // steps
 	maxSources  = 200       // addresses in a step; the rest is one
 	followAgain = 2 * time.Second
 )
@@ -24,12 +27,18 @@ const (
 // A Period is a time until now that is counted in equal steps.
 type Period struct {
 	Name  string
+	Since string // its length, as operators write it
+	Every string // a step in words
 	Step  time.Duration
 	Steps int
 }
 
 // Periods are the periods of [Recent.Counts].
-var Periods = []Period{{"hour", time.Minute, 60}, {"day", 30 * time.Minute, 48}, {"week", 3 * time.Hour, 56}}
+var Periods = []Period{
+	{"hour", "1h", "minute", time.Minute, 60},
+	{"day", "1d", "half hour", 30 * time.Minute, 48},
+	{"week", "7d", "3 hours", 3 * time.Hour, 56},
+}
 
 // A Logged is an event with its data decoded.
 type Logged struct {
@@ -53,7 +62,7 @@ func (l *Logged) refusals() int {
 
 // Counts are numbers of nodes and requests in a time. Refused does not contain waiting nodes.
 type Counts struct {
-	At       time.Time         // its beginning
+	At       time.Time         // their beginning
 	Admitted int               // enrolled or renewed
 	Refused  int               // requests, connections and logins
 	Codes    map[wire.Code]int // of Refused; "": logins
@@ -76,49 +85,40 @@ func (c *Counts) add(o *Counts) {
 	}
 }
 
-// A tally has a ring of steps for each of [Periods].
-type tally [3][]Counts
-
-// step returns the slot of a time in the ring of a period, which may be that of another time.
-func (t *tally) step(period int, at time.Time) *Counts {
-	p := Periods[period]
-	if t[period] == nil {
-		t[period] = make([]Counts, p.Steps)
-	}
-	return &t[period][at.Unix()/int64(p.Step/time.Second)%int64(p.Steps)]
+// A step is a step of a period. It begins at a Unix time.
+type step struct {
+	length time.Duration
+	at     int64
 }
 
-func (t *tally) add(period int, o *Counts, now time.Time) {
-	at := o.At.Truncate(Periods[period].Step)
+type tally map[step]*Counts
+
+func (t tally) add(s step, o *Counts) {
+	if t[s] == nil {
+		t[s] = &Counts{}
+	}
+	t[s].add(o)
+}
+
+func (t tally) count(l *Logged, now time.Time) {
+	one := &Counts{}
+	if n := l.refusals(); n > 0 {
+		one.Refused, one.Codes = n, map[wire.Code]int{l.Data.Code: n}
+		one.Sources = map[string]int{limit.SourceName(limit.Source(l.Data.Source), l.Data.Source): n}
+	} else if (l.Type == Enrolled || l.Type == Renewed) && !l.Data.Repeated {
+		one.Admitted = 1
+	} else {
+		return
+	}
+	at := l.Time
 	if at.After(now) { // another provisioner's clock may be ahead
-		at = now.Truncate(Periods[period].Step)
+		at = now
 	}
-	step := t.step(period, at)
-	if step.At.Before(at) { // the ring has come around
-		*step = Counts{At: at}
+	for _, p := range Periods {
+		t.add(step{p.Step, at.Truncate(p.Step).Unix()}, one)
 	}
-	if step.At.Equal(at) {
-		step.add(o)
-	}
-}
-
-func (t *tally) count(l *Logged, now time.Time) {
-	one := &Counts{At: l.Time}
-	switch l.Type {
-	case Enrolled, Renewed:
-		if !l.Data.Repeated {
-			one.Admitted = 1
-		}
-	default:
-		if n := l.refusals(); n > 0 {
-			one.Refused, one.Codes = n, map[wire.Code]int{l.Data.Code: n}
-			one.Sources = map[string]int{limit.SourceName(limit.Source(l.Data.Source), l.Data.Source): n}
-		}
-	}
-	if one.Admitted+one.Refused > 0 {
-		for i := range t {
-			t.add(i, one, now)
-		}
+	if len(t) > maxCounted {
+		maps.DeleteFunc(t, func(s step, _ *Counts) bool { return now.Sub(time.Unix(s.at, 0)) > maxSteps*s.length })
 	}
 }
 
@@ -135,6 +135,7 @@ type Recent struct {
 
 	mu     sync.Mutex
 	counts tally     // guarded by mu
+	read   bool      // guarded by mu: current is closed
 	whole  bool      // guarded by mu: the week is counted
 	kept   []*Logged // guarded by mu: newest last
 	place  *Cursor   // guarded by mu: of the last event
@@ -153,6 +154,7 @@ func NewRecent(log Log, logger *slog.Logger, now func() time.Time) *Recent {
 		wantHour: sync.OnceFunc(func() { close(hour) }),
 		wantWeek: sync.OnceFunc(func() { close(week) }),
 		current:  make(chan struct{}),
+		counts:   make(tally),
 	}
 }
 
@@ -191,7 +193,7 @@ func (r *Recent) note(ctx context.Context, err error) *Cursor {
 	if r.broken == nil && err != nil {
 		r.logger.WarnContext(ctx, "events cannot be read", "err", err)
 	}
-	r.broken = err
+	r.broken, r.read = err, r.read || err == nil
 	return r.place
 }
 
@@ -205,7 +207,7 @@ func (r *Recent) readOlder(ctx context.Context, from time.Time) {
 		return
 	}
 	for {
-		var older tally
+		older := make(tally)
 		err := r.log.Events(ctx, Query{Since: from.Add(-7 * span.Day), Once: true}, func(e *Stored) error {
 			if !e.RecordedTime.Before(from) {
 				return errRead
@@ -216,10 +218,8 @@ func (r *Recent) readOlder(ctx context.Context, from time.Time) {
 		if err == nil || errors.Is(err, errRead) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for i := range older {
-				for j := range older[i] {
-					r.counts.add(i, &older[i][j], r.now())
-				}
+			for s, c := range older {
+				r.counts.add(s, c)
 			}
 			r.whole = true
 			return
@@ -283,24 +283,17 @@ func (r *Recent) Counts(p Period) (steps []Counts, sum Counts, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	select {
-	case <-r.current:
-		err = r.broken
-	default:
-		err = errors.Join(ErrUnread, r.broken)
-	}
-	if i > 0 && !r.whole {
-		err = errors.Join(ErrUnread, r.broken)
+	if err = r.broken; !r.read || i > 0 && !r.whole {
+		err = errors.Join(ErrUnread, err)
 	}
 	end := r.now().Truncate(p.Step)
 	for at := end.Add(-time.Duration(p.Steps-1) * p.Step); !at.After(end); at = at.Add(p.Step) {
-		one := Counts{At: at}
-		if have := r.counts.step(i, at); have != nil && have.At.Equal(at) {
+		one := Counts{}
+		if have := r.counts[step{p.Step, at.Unix()}]; have != nil {
 			one = *have
 		}
 		sum.add(&one)
-		one.Codes, one.Sources = nil, nil
-		steps = append(steps, one)
+		steps = append(steps, Counts{At: at, Admitted: one.Admitted, Refused: one.Refused})
 	}
 	return steps, sum, err
 }

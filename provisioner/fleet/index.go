@@ -162,7 +162,7 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	n.revision = at
 	x.changes++
 	n.changed, n.enrolled = nanos(r.Changed), nanos(r.FirstEnrolled)
-	n.owned, n.expires = nanos(r.OwnedSince), nanos(r.Expires)
+	n.owned, n.issued, n.expires = nanos(r.OwnedSince), nanos(r.Issued), nanos(r.Expires)
 	n.serial, n.source = packSerial(r.Serial), packAddress(r.Source)
 	n.key, _ = packKey(r.KeyHash)
 	x.facts.set(&n.facts, facts)

@@ -29,7 +29,7 @@ type node struct {
 	revision trust.Revision // 0: no record
 
 	// Unix time in ns, 0 for none.
-	changed, enrolled, owned, expires, seen int64
+	changed, enrolled, owned, issued, expires, seen int64
 
 	up, down int64  // begin of the connection, or its end
 	number   uint64 // of the connection at its broker

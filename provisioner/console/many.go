@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -333,7 +334,7 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 			return nil, badRequest(err)
 		}
 		given.Del("sort") // lists each node once if it is sorted by name
-		return j, nodePages(c).every(v.r.Context(), given, func(n *fleet.Node) {
+		return j, c.every(v.r.Context(), given, func(n *fleet.Node) {
 			add(n, provisioner.Precondition{Revision: n.Revision, OwnedSince: n.OwnedSince})
 		})
 	}
@@ -355,26 +356,22 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 }
 
 // every calls each for every node of the list.
-func (c nodePages) every(ctx context.Context, given url.Values, each func(*fleet.Node)) error {
-	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
-	defer cancel()
-	q, err := c.query(given)
-	if err != nil {
-		return err
+func (c *Console) every(ctx context.Context, given url.Values, each func(*fleet.Node)) error {
+	given = maps.Clone(given)
+	given.Del("page")
+	given.Del("cursor")
+	given.Set("limit", strconv.Itoa(paging.MaxLimit))
+	f, err := c.find(ctx, given)
+	for err == nil {
+		for i := range f.page.Nodes {
+			each(&f.page.Nodes[i])
+		}
+		if f.query.Cursor = f.page.Next; f.query.Cursor == "" {
+			break
+		}
+		f.page, err = c.cfg.Fleet.List(ctx, f.query)
 	}
-	q.Limit, q.Cursor = paging.MaxLimit, ""
-	for {
-		page, err := c.cfg.Fleet.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		for i := range page.Nodes {
-			each(&page.Nodes[i])
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
+	return err
 }
 
 type jobPage struct {

@@ -1,15 +1,20 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"muster/internal/paging"
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/waiting"
 )
 
 // A listForm is the form above a list. Its fields are parameters of the API.
@@ -30,7 +35,7 @@ func (f *listForm) Link(cursor string) string {
 }
 
 // notFilters are the parameters of a page that do not filter its list.
-var notFilters = []string{"sort", "cursor", "page", "tick", "none", "done"}
+var notFilters = []string{"sort", "limit", "cursor", "page", "tick", "none", "done"}
 
 // Filtered reports whether a filter is set.
 func (f *listForm) Filtered() bool {
@@ -55,14 +60,101 @@ func (c *Console) list(v *visit, name, title string, f *listForm, page any, err 
 type nodesPage struct {
 	listForm
 
-	States  []provisioner.State
-	Withins []choice
-	Sorts   []choice
-	Kept    []string // names of the kept facts
-	Actions []*action
-	None    bool // nothing was ticked
-	Page    *fleet.Page
+	States    []provisioner.State
+	Protocols []string
+	Withins   []choice
+	Spans     []choice
+	Kept      []string // names of the kept facts
+	Actions   []*action
+	None      bool   // nothing was ticked
+	By        string // what the text of the search is; "": a name
+	Page      *fleet.Page
+	Pages     []int          // numbers of pages to link to, 0 for a gap
+	Waiting   []*waiting.Key // keys that the search finds, if no node
 }
+
+// heads are the columns by the order that each gives.
+var heads = []struct {
+	Label string
+	Sort  paging.Order
+	down  bool // the order has the newest first
+}{
+	{Label: "Name", Sort: paging.ByName},
+	{Label: "State", Sort: paging.ByState},
+	{Label: "Connected", Sort: paging.ByConnected},
+	{Label: "Site", Sort: paging.BySite},
+	{Label: "Last seen", Sort: paging.BySeen, down: true},
+	{Label: "Certificate expires", Sort: paging.ByExpiry},
+	{Label: "Changed", Sort: paging.ByChanged, down: true},
+}
+
+// A head is the head of a column. Its link sorts the list by the column, or the other way round.
+type head struct{ Label, Link, Sorted string }
+
+// Heads are those of the table.
+func (p *nodesPage) Heads() (all []head) {
+	now := cmp.Or(paging.Order(p.Get("sort")), paging.ByName)
+	for _, h := range heads {
+		to, sorted := h.Sort, ""
+		switch now {
+		case h.Sort:
+			to, sorted = "-"+h.Sort, map[bool]string{false: "ascending", true: "descending"}[h.down]
+		case "-" + h.Sort:
+			sorted = map[bool]string{true: "ascending", false: "descending"}[h.down]
+		}
+		all = append(all, head{h.Label, p.with("sort", string(to)), sorted})
+	}
+	return all
+}
+
+// with leads to the first page with another value of a parameter.
+func (f *listForm) with(name, value string) string {
+	v := maps.Clone(f.Values)
+	for _, place := range []string{"cursor", "page", "tick", "none", "done"} {
+		v.Del(place)
+	}
+	v.Set(name, value)
+	return f.Path + "?" + v.Encode()
+}
+
+// PageLink leads to a page by its number.
+func (f *listForm) PageLink(number int) string { return f.with("page", strconv.Itoa(number)) }
+
+// pageNumbers returns the numbers of the first, the last and the neighboring pages; nil if there is only one.
+func pageNumbers(total int, q paging.Query) (numbers []int) {
+	size := cmp.Or(q.Limit, paging.DefaultLimit)
+	last, here := (total+size-1)/size, max(q.Number, 1)
+	if last < 2 || q.Cursor != "" {
+		return nil
+	}
+	for n := 1; n <= last; n++ {
+		if n == 1 || n == last || max(n, here)-min(n, here) <= 2 {
+			numbers = append(numbers, n)
+		} else if numbers[len(numbers)-1] != 0 {
+			numbers = append(numbers, 0)
+		}
+	}
+	return numbers
+}
+
+// Here is the number of the page.
+func (p *nodesPage) Here() int {
+	n, _ := strconv.Atoi(p.Get("page"))
+	return max(n, 1)
+}
+
+// Unshown are the parameters that the form has no field for, and keeps.
+func (p *nodesPage) Unshown() (names []string) {
+	for _, name := range []string{"token", "policy", "faulty", "seen_before", "match", "prefix", "sort", "limit"} {
+		if p.Get(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Export leads to the list as a file, csv or json.
+func (f *listForm) Export(kind string) string { return f.Path + "." + kind + "?" + f.Encode() }
 
 // A choice is an option of a form.
 type choice struct{ Value, Label string }
@@ -78,44 +170,111 @@ var (
 		{"14d", "within 14 days"},
 		{"30d", "within 30 days"},
 	}
+	// spans are choices of for.
+	spans = []choice{
+		{"", "any time"},
+		{"1m", "a minute"},
+		{"10m", "10 minutes"},
+		{"1h", "an hour"},
+		{"1d", "a day"},
+		{"7d", "7 days"},
+	}
 	sorts = []choice{{"name", "by name"}, {"changed", "newest change first"}, {"expires", "first to expire first"}}
 )
 
 func (c nodePages) nodes(v *visit) error {
-	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
-	defer cancel()
 	p := &nodesPage{
-		listForm: formOf(v),
-		States:   states,
-		Withins:  withins,
-		Sorts:    sorts,
-		Kept:     c.cfg.Fleet.Facts(),
-		Actions:  nodeActions,
-		None:     v.r.URL.Query().Has("none"),
+		listForm:  formOf(v),
+		States:    states,
+		Protocols: provisioner.Protocols,
+		Withins:   withins,
+		Spans:     spans,
+		Kept:      c.cfg.Fleet.Facts(),
+		Actions:   nodeActions,
+		None:      v.r.URL.Query().Has("none"),
 	}
-	q, err := c.query(p.Values)
+	found, err := c.find(v.r.Context(), p.Values)
 	if err == nil {
-		p.Page, err = c.cfg.Fleet.List(ctx, q)
+		p.Page, p.By = found.page, found.by
+		p.Pages = pageNumbers(found.page.Total, found.query.Query)
+		if found.page.Total == 0 {
+			p.Waiting, err = c.waitingFor(v.r.Context(), p.Get("q"))
+		}
 	}
 	return c.list(v, "nodes", "Nodes", &p.listForm, p, err)
 }
 
-// query takes a name without * as a prefix.
-func (c nodePages) query(form url.Values) (fleet.Query, error) {
-	given := maps.Clone(form)
-	if name := given.Get("q"); strings.Contains(name, "*") {
-		given.Set("match", name)
-	} else if name != "" {
-		given.Set("prefix", name)
-	}
-	q, err := fleet.ParseQuery(given, c.cfg.Now())
+// A found is what a search has found.
+type found struct {
+	query fleet.Query
+	page  *fleet.Page // its first page
+	by    string      // see [fleet.Reading]
+}
+
+// find reads the text of a search in turn as what it may be, until a node is found, at last as the label of a token.
+func (c *Console) find(ctx context.Context, form url.Values) (*found, error) {
+	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
+	defer cancel()
+	q, err := fleet.ParseQuery(form, c.cfg.Now())
 	if err != nil {
-		return q, badRequest(err)
+		return nil, badRequest(err)
 	}
 	if !q.ExpiresBefore.IsZero() && len(q.States) == 0 {
 		q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 	}
-	return q, nil
+	text := strings.TrimSpace(form.Get("q"))
+	readings := fleet.Readings(text)
+	if text == "" {
+		readings = []fleet.Reading{{Set: func(*fleet.Filter) {}}}
+	}
+	var first *found
+	labels := text != "" && !strings.Contains(text, "=")
+	for i := 0; i < len(readings); i++ {
+		f := &found{query: q, by: readings[i].Of}
+		readings[i].Set(&f.query.Filter)
+		f.page, err = c.cfg.Fleet.List(ctx, f.query)
+		last := i == len(readings)-1
+		switch {
+		case err == nil && f.page.Total > 0:
+			return f, nil
+		case err != nil && (first == nil && last || f.query.Check() == nil):
+			return nil, err
+		case err == nil && first == nil:
+			first = f
+		}
+		if last && labels {
+			labels = false
+			if readings, err = c.addLabeled(ctx, readings, text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return first, nil
+}
+
+// addLabeled adds the reading of a text as the label of a token, if there is one.
+func (c *Console) addLabeled(ctx context.Context, readings []fleet.Reading, text string) ([]fleet.Reading, error) {
+	tokens, err := c.cfg.Orders.Tokens.List(ctx)
+	for _, t := range tokens {
+		if t.JTI == text {
+			readings = append(readings, fleet.Reading{Of: "token", Set: func(f *fleet.Filter) { f.Token = t.ID }})
+			break
+		}
+	}
+	return readings, err
+}
+
+// waitingFor returns keys that wait for a text's name, have its address, or its fingerprint.
+func (c *Console) waitingFor(ctx context.Context, text string) ([]*waiting.Key, error) {
+	name, hash := wire.FoldName(text), wire.FoldHash(text)
+	if len(name) < 3 {
+		return nil, nil
+	}
+	all, err := c.cfg.Orders.Keys.Waiting(ctx, "")
+	all = slices.DeleteFunc(slices.Clone(all), func(w *waiting.Key) bool {
+		return !strings.HasPrefix(string(w.Identity), name) && w.Source != name && !strings.HasPrefix(w.KeyHash, hash)
+	})
+	return all[:min(firstNames, len(all))], err
 }
 
 // Box is the form value of a node: the order applies only to the node as it is shown.

@@ -64,6 +64,11 @@ func (c *Console) table() map[string]route {
 		"POST /login/command":                 {viewer, c.command},
 	}
 	for path, serve := range map[string]func(*visit) error{
+		"/nodes": nodes.export, "/tokens": tokens.export, "/certificates": certificates.export,
+	} {
+		pages["GET "+path+".csv"], pages["GET "+path+".json"] = route{viewer, serve}, route{viewer, serve}
+	}
+	for path, serve := range map[string]func(*visit) error{
 		"/do/{action}":                                c.ordered(pauseActions, overview.order),
 		"/nodes/{identity}/do/{action}":               c.ordered(nodeActions, nodes.order),
 		"/allow/do/{action}":                          c.ordered(allowActions[1:], allow.order),

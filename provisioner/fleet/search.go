@@ -37,7 +37,7 @@ func Readings(text string) (all []Reading) {
 	if _, mask := packKey(hash); mask != 0 && len(hash) >= minKey {
 		key = hash
 	}
-	if len(hash) < 64 {
+	if len(hash) < 64 || key == "" {
 		if strings.ContainsAny(name, "*?") {
 			add("", func(f *Filter) { f.Match = wire.Pattern(name) })
 		} else {

@@ -19,6 +19,7 @@ func TestOverviewAnswers(t *testing.T) {
 	agent := f.Agent("web90.example.net", f.Token(nil))
 	f.WaitProvisioned(agent)
 	b := signIn(t, f, "anna", trust.RoleOperator)
+	b.picture("overview-first")
 	b.eventually("the node is connected",
 		`document.querySelector("#tiles a[href='/nodes?connected=yes']")?.innerText?.startsWith("1")`)
 	agent.Stop()

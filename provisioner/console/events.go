@@ -63,7 +63,7 @@ func (c eventPages) events(v *visit) error {
 	case err != nil:
 		err = badRequest(err)
 	case p.Get("since") == "":
-		p.Broken = c.cfg.Recent.Broken()
+		_, _, p.Broken = c.cfg.Recent.Counts(v.r.Context(), events.Periods[0])
 		p.Live = true
 		p.Events = c.cfg.Recent.Newest(maxShown+1, func(t *events.Logged) bool { return q.Wants(t.Stored) })
 	default:

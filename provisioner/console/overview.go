@@ -36,13 +36,16 @@ type overviewPage struct {
 	Expiries   []row
 	Late       []row            // reasons
 	LateNodes  []fleet.LateNode // the first to expire; Fault is any reason
-	NextCRL    time.Time
+	CRLs       []*trust.CRL
 	Rates      *rateChart
 	Codes      []row           // of refusals
 	Sources    []row           // of refusals
 	Pauses     []*orders.Pause // the installation's first
 	Done       string          // the order just given
 	Troubles   []*trouble
+	Wrong      bool // something else is wrong
+	Frozen     bool
+	Missing    []string // what could not be read
 	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
 	Feed       []*events.Logged
@@ -103,15 +106,17 @@ func (c overviewPages) overview(v *visit) error {
 	p := &overviewPage{
 		Pauses:   c.cfg.Orders.Pauses.List(),
 		Done:     done(v, pauseActions),
+		Frozen:   c.cfg.Orders.Recovery.Frozen(),
+		CRLs:     c.cfg.Provisioner.AllCRLs(),
 		Webhooks: c.cfg.Webhooks.List(),
 		Feed:     c.cfg.Recent.Newest(feedLength, func(*events.Logged) bool { return true }),
 	}
-	if err := p.countRefusals(c.cfg.Recent, v.r.FormValue("period")); err != nil {
+	if err := p.countRefusals(v.r.Context(), c.cfg.Recent, v.r.FormValue("period")); err != nil {
 		return err
 	}
 	var err error
 	if p.Components, err = c.cfg.Components(v.r.Context()); err != nil {
-		p.unknown("provisioners", err)
+		p.Missing = append(p.Missing, "provisioners: "+err.Error())
 	}
 	p.readComponents()
 	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
@@ -120,30 +125,19 @@ func (c overviewPages) overview(v *visit) error {
 		p.countNodes()
 		p.findLate(c.cfg.Fleet.Late(c.cfg.Now()), c.cfg.Recent)
 	case errors.Is(err, fleet.ErrIncomplete):
-		p.unknown("nodes", err)
+		p.Missing = append(p.Missing, "nodes: "+err.Error())
 	case !errors.Is(err, fleet.ErrReading):
 		return err
-	}
-	if c.cfg.Orders.Recovery.Frozen() {
-		p.Troubles = append(p.Troubles, &trouble{
-			Kind:   "frozen",
-			Title:  "A recovery has frozen limited tokens",
-			Remedy: "sign new ones, or run `muster token unfreeze`",
-			Page:   advice{Label: "Tokens", Link: "/tokens"},
-		})
-	}
-	for _, crl := range c.cfg.Provisioner.AllCRLs() {
-		if p.NextCRL.IsZero() || crl.NextUpdate.Before(p.NextCRL) {
-			p.NextCRL = crl.NextUpdate
-		}
 	}
 	waiting := row{Label: "pending", Link: "/approvals", Count: c.cfg.Orders.Keys.Count()}
 	if waiting.Count > 0 {
 		waiting.Tone = "warn"
 	}
-	_, hour, _ := c.cfg.Recent.Counts(events.Periods[0])
+	_, hour, _ := c.cfg.Recent.Counts(v.r.Context(), events.Periods[0])
 	refused := row{Label: "refused in the last hour", Link: "/?period=hour#codes", Count: hour.Refused}
 	p.Tiles = append(p.Tiles, waiting, refused)
+	p.Wrong = p.Wrong || p.Frozen || len(p.Troubles)+len(p.Pauses)+len(p.Missing) > 0 ||
+		p.Nodes != nil && p.Nodes.Cloned > 0
 	return c.page(v, "overview", "Overview", p)
 }
 
@@ -188,11 +182,6 @@ func (p *overviewPage) findLate(late []fleet.LateNode, recent *events.Recent) {
 	}
 }
 
-func (p *overviewPage) unknown(what string, err error) {
-	p.Troubles = append(p.Troubles,
-		&trouble{Kind: "unknown", Title: "Not known: " + what, Causes: []string{err.Error()}})
-}
-
 func (p *overviewPage) countNodes() {
 	for _, s := range states {
 		r := row{Label: string(s), Link: "/nodes?state=" + string(s), Count: p.Nodes.States[s], Title: stateWords[s]}
@@ -217,28 +206,13 @@ func (p *overviewPage) countNodes() {
 		{Label: "1 to 7 days", Link: link + "&expires_before=7d", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
 		{Label: "later", Link: link, Count: p.Nodes.Live - p.Nodes.Week},
 	})
-	if p.Nodes.Cloned > 0 {
-		p.Troubles = append(p.Troubles, &trouble{
-			Kind:   "cloned",
-			Title:  number(p.Nodes.Cloned) + " names and keys are used by two machines each",
-			Remedy: "find both machines by the addresses in the history of the node, and give one of them another name",
-			Page:   advice{Label: "Show which", Link: "/events?type=io.muster.node.cloned&since=30d"},
-		})
-	}
 }
 
 // readComponents finds the troubles of provisioners.
 func (p *overviewPage) readComponents() {
 	for _, one := range p.Components {
 		if one.Gone {
-			if !one.Stopped {
-				p.Troubles = append(p.Troubles, &trouble{
-					Kind:   "gone",
-					Title:  "Provisioner " + one.Name + " does not report",
-					Since:  one.Heard,
-					Remedy: "look at its log, and start it again",
-				})
-			}
+			p.Wrong = p.Wrong || !one.Stopped
 			continue
 		}
 		causes := ""
@@ -287,7 +261,7 @@ func (p *overviewPage) alarm(on string, a events.Alarm) {
 }
 
 // countRefusals counts what was admitted and refused in the period of this name; "": the first.
-func (p *overviewPage) countRefusals(recent *events.Recent, name string) error {
+func (p *overviewPage) countRefusals(ctx context.Context, recent *events.Recent, name string) error {
 	name = cmp.Or(name, events.Periods[0].Name)
 	i := slices.IndexFunc(events.Periods, func(p events.Period) bool { return p.Name == name })
 	if i < 0 {
@@ -296,7 +270,7 @@ func (p *overviewPage) countRefusals(recent *events.Recent, name string) error {
 	chosen := events.Periods[i]
 	p.Rates = &rateChart{Period: chosen}
 	var sum events.Counts
-	p.Rates.Steps, sum, p.Rates.Broken = recent.Counts(chosen)
+	p.Rates.Steps, sum, p.Rates.Broken = recent.Counts(ctx, chosen)
 	p.Rates.Admitted, p.Rates.Refused = sum.Admitted, sum.Refused
 	for _, s := range p.Rates.Steps {
 		p.Rates.Most = max(p.Rates.Most, s.Admitted+s.Refused)

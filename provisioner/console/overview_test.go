@@ -50,7 +50,7 @@ func TestOverviewBeginsWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	v := signedIn(t, f, "anna", trust.RoleOperator)
-	f.Eventually("nothing is wrong", func() bool { return strings.Contains(v.see("/"), "Nothing is wrong.") })
+	f.Eventually("nothing is wrong", func() bool { return strings.Contains(v.see("/"), "No alarm.") })
 	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), operate.AllowOrder{Pattern: "*", Everything: true},
 		testbed.Operator()); err != nil {
 		t.Fatal(err)

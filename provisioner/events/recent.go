@@ -22,6 +22,7 @@ const (
 	maxCounted  = 1000      // steps
 	maxSources  = 200       // addresses in a step; the rest is one
 	followAgain = 2 * time.Second
+	readingTime = time.Second
 )
 
 // A Period is a time until now that is counted in equal steps.
@@ -131,12 +132,10 @@ type Recent struct {
 
 	hour, week         chan struct{} // closed once they are wanted
 	wantHour, wantWeek func()        // close them
-	current            chan struct{} // closed once the last hour is read
+	current, whole     chan struct{} // closed once the last hour, or all before it, is read
 
 	mu     sync.Mutex
 	counts tally     // guarded by mu
-	read   bool      // guarded by mu: current is closed
-	whole  bool      // guarded by mu: the week is counted
 	kept   []*Logged // guarded by mu: newest last
 	place  *Cursor   // guarded by mu: of the last event
 	broken error     // guarded by mu: why the log cannot be read
@@ -154,6 +153,7 @@ func NewRecent(log Log, logger *slog.Logger, now func() time.Time) *Recent {
 		wantHour: sync.OnceFunc(func() { close(hour) }),
 		wantWeek: sync.OnceFunc(func() { close(week) }),
 		current:  make(chan struct{}),
+		whole:    make(chan struct{}),
 		counts:   make(tally),
 	}
 }
@@ -193,7 +193,7 @@ func (r *Recent) note(ctx context.Context, err error) *Cursor {
 	if r.broken == nil && err != nil {
 		r.logger.WarnContext(ctx, "events cannot be read", "err", err)
 	}
-	r.broken, r.read = err, r.read || err == nil
+	r.broken = err
 	return r.place
 }
 
@@ -221,7 +221,7 @@ func (r *Recent) readOlder(ctx context.Context, from time.Time) {
 			for s, c := range older {
 				r.counts.add(s, c)
 			}
-			r.whole = true
+			close(r.whole)
 			return
 		}
 		if !span.Sleep(ctx, followAgain) {
@@ -266,26 +266,26 @@ func (r *Recent) Newest(n int, wants func(*Logged) bool) []*Logged {
 // ErrUnread means that the log of events has not been read yet: retry in a few seconds.
 var ErrUnread = errors.New("the events are still being read")
 
-// Broken returns why the log cannot be read now, or nil.
-func (r *Recent) Broken() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.broken
-}
-
-// Counts returns the steps of one of [Periods], oldest first, and their sum, which alone has codes and sources. With
-// [ErrUnread], or the error of the log, they are incomplete.
-func (r *Recent) Counts(p Period) (steps []Counts, sum Counts, err error) {
+// Counts returns the steps of one of [Periods], oldest first, and their sum, which alone has codes and sources. At the
+// first use it waits a moment for the log. With [ErrUnread], or the error of the log, they are incomplete.
+func (r *Recent) Counts(ctx context.Context, p Period) (steps []Counts, sum Counts, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
 	r.wantHour()
-	i := slices.Index(Periods, p)
-	if i > 0 {
+	read := []chan struct{}{r.current}
+	if p != Periods[0] {
 		r.wantWeek()
+		read = append(read, r.whole)
+	}
+	for _, done := range read {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ErrUnread
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err = r.broken; !r.read || i > 0 && !r.whole {
-		err = errors.Join(ErrUnread, err)
-	}
 	end := r.now().Truncate(p.Step)
 	for at := end.Add(-time.Duration(p.Steps-1) * p.Step); !at.After(end); at = at.Add(p.Step) {
 		one := Counts{}
@@ -295,18 +295,5 @@ func (r *Recent) Counts(p Period) (steps []Counts, sum Counts, err error) {
 		sum.add(&one)
 		steps = append(steps, Counts{At: at, Admitted: one.Admitted, Refused: one.Refused})
 	}
-	return steps, sum, err
-}
-
-// Refused returns the refusals of the last hour by code, without logins, once they are read. The error is [ErrUnread]
-// if ctx ends first, or that of the log.
-func (r *Recent) Refused(ctx context.Context) (map[wire.Code]int, error) {
-	r.wantHour()
-	select {
-	case <-r.current:
-	case <-ctx.Done():
-	}
-	_, sum, err := r.Counts(Periods[0])
-	delete(sum.Codes, "")
-	return sum.Codes, err
+	return steps, sum, errors.Join(err, r.broken)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"muster/provisioner/orders"
 
@@ -14,9 +13,6 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/services"
 )
-
-// readingTime is how long the status waits for the log of events after a start.
-const readingTime = 2 * time.Second
 
 // A Status sums up the reports of the installation's provisioners, which are a few seconds old.
 type Status struct {
@@ -64,11 +60,12 @@ func (s *Server) status(ctx context.Context) *Status {
 	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
 		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
 	}
-	reading, cancel := context.WithTimeout(ctx, readingTime)
-	defer cancel()
-	if now.Activity.Refused, err = s.cfg.Recent.Refused(reading); err != nil {
+	_, hour, err := s.cfg.Recent.Counts(ctx, events.Periods[0])
+	if err != nil {
 		now.Unknown = append(now.Unknown, "refusals of the last hour: "+err.Error())
 	}
+	delete(hour.Codes, "") // logins
+	now.Activity.Refused = hour.Codes
 	now.Waiting = s.cfg.Orders.Keys.Count()
 	now.Certificates = s.cfg.Certificates.Index().Counts()
 	now.stand()

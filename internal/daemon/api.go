@@ -248,6 +248,7 @@ func (d *Daemon) console(nodes *fleet.Index, register *componentReporter,
 		Webhooks:     d.webhooks,
 		Components:   register.All,
 		Issuers:      d.liveByIssuer,
+		Settings:     d.cfg.shown,
 		Problem: func(err error) (status int, what, remedy string) {
 			p := httpapi.ProblemOf(err)
 			return p.Status, p.Detail, p.Remedy

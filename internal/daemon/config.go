@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +18,14 @@ import (
 	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/facts"
 	"muster/provisioner/login"
 	"muster/provisioner/puppet"
 	"muster/provisioner/trust"
+	"muster/provisioner/webhook"
 )
 
 // LongestLifetime bounds certificates.max_lifetime.
@@ -412,6 +415,27 @@ func (c *Config) resolve(path string) {
 			*p = filepath.Join(filepath.Dir(path), *p)
 		}
 	}
+}
+
+var userInfo = regexp.MustCompile(`://[^/\s@]*@`)
+
+// shown returns the configuration as YAML without what may be secret: users in URLs, paths of webhooks, and arguments
+// of commands. Keys, tokens and passphrases are in files, whose paths are shown.
+func (c Config) shown() (string, error) {
+	c.Webhooks = slices.Clone(c.Webhooks)
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		if u, err := webhook.ParseURL(w.URL); err == nil { // validated
+			w.URL = u.Scheme + "://" + u.Host + "/" + policies.Redacted
+		}
+	}
+	for _, command := range []*[]string{&c.Configuration.Helper, &c.Waiting.Autosign.Command} {
+		if len(*command) > 1 {
+			*command = []string{(*command)[0], policies.Redacted}
+		}
+	}
+	text, err := conffile.ToYAML(c)
+	return userInfo.ReplaceAllLiteralString(text, "://"+policies.Redacted+"@"), err
 }
 
 // ReadConfig reads and validates a configuration file.

@@ -43,6 +43,9 @@ type Config struct {
 	// Issuers counts valid certificates of nodes and operators by issuer's key id. It reads all records. Required.
 	Issuers func(context.Context) (map[string]int, error)
 
+	// Settings returns the configuration of this provisioner as YAML, without secrets. Required.
+	Settings func() (string, error)
+
 	// Problem returns HTTP status, text and remedy of an error. Required.
 	Problem func(error) (status int, what, remedy string)
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/cli"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
@@ -18,6 +19,14 @@ type installationPages struct{ *Console }
 // index links to the pages of what is kept for all nodes.
 func (c installationPages) index(v *visit) error {
 	return c.page(v, "installation", "Installation", nil)
+}
+
+func (c installationPages) configuration(v *visit) error {
+	text, err := c.cfg.Settings()
+	if err != nil {
+		return err
+	}
+	return c.page(v, "configuration", "Configuration", cli.Printable(text))
 }
 
 func (c installationPages) webhooks(v *visit) error {

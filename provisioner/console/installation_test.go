@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,6 +40,7 @@ func installed(t *testing.T) (*testbed.Fleet, *visitor) {
 			Secret: secret,
 			Events: []string{"alarm"},
 		}}
+		c.Waiting.Autosign.Command = []string{"/usr/bin/true", "hush-argument"}
 	}})
 	return f, signedIn(t, f, "vera", trust.RoleViewer)
 }
@@ -162,4 +164,32 @@ configuration := {"plugin.security.password": "hush", "color": "<b>blue</b>", "i
 	if found, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "web7.example.net"); err != nil || len(found) > 0 {
 		t.Errorf("a try has left %v, %v", found, err)
 	}
+}
+
+// Admins see the configuration, without what may be secret in it.
+func TestTheConfigurationIsShown(t *testing.T) {
+	t.Parallel()
+	f, vera := installed(t)
+	if a := vera.get("/configuration"); a.status != http.StatusForbidden {
+		t.Errorf("a viewer sees the configuration: %d", a.status)
+	}
+	lacks(t, vera.see("/installation"), "/configuration")
+	anna := signedIn(t, f, "anna", trust.RoleAdmin)
+	says(t, anna.see("/installation"), "/configuration")
+	page := anna.see("/configuration")
+	says(t, page, "trust_domain: fleet.test", "crl:", "validity: 1d", "url: https://hooks.example.net/(secret)",
+		"pager.secret", "autosign", "/usr/bin/true")
+	lacks(t, page, "hush", "whsec_", "PRIVATE")
+}
+
+// The page writes the command, whose arguments a shell takes as they are.
+func TestTheCommandForATokenIsWritten(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	v := signedIn(t, f, "vera", trust.RoleViewer)
+	says(t, v.see("/tokens"), `href="/tokens/new"`)
+	lacks(t, v.see("/tokens/new"), "muster jwt sign")
+	page := html.UnescapeString(main(v.see("/tokens/new?urls=a:4222+b:4222&names=web*.lan+$(reboot)&site=it%27s&uses=20")))
+	says(t, page, "muster jwt sign provisioning.jwt signer-key.pem --default --urls 'a:4222' --urls 'b:4222' "+
+		`--identity 'web*.lan' --identity '$(reboot)' --site 'it'\''s' --uses '20' --validity '30d'`)
 }

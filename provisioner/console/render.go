@@ -132,7 +132,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"remedy": remedies,
 		"tone":   tone,
 		"prose":  prose, "hashes": hashes, "odd": func(n int) bool { return n%2 == 1 },
-		"sentence": sentence, "plain": cli.Printable,
+		"sentence": sentence, "shell": shell, "words": strings.Fields, "plain": cli.Printable,
 		"what":    func(t *events.Logged) string { return cli.Printable(eventText(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    byName,

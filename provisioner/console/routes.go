@@ -48,6 +48,8 @@ func (c *Console) table() map[string]route {
 		"GET /webhooks":                       {viewer, installation.webhooks},
 		"GET /components":                     {viewer, installation.components},
 		"GET /backups":                        {viewer, installation.backups},
+		"GET /configuration":                  {trust.RoleAdmin, installation.configuration},
+		"GET /tokens/new":                     {viewer, tokens.compose},
 		"GET /allow":                          {viewer, allow.allow},
 		"POST /allow":                         {operator, allow.addAllowance},
 		"GET /certificates":                   {viewer, certificates.certificates},

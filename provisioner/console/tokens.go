@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/url"
 	"slices"
+	"strings"
 
+	"muster/internal/cli"
 	"muster/provisioner/operate"
 
 	"muster/jwt"
@@ -77,6 +79,17 @@ func (c tokenPages) token(v *visit) error {
 		page.Actions = []*action{named(tokenActions, "revoke")}
 	}
 	return c.page(v, "token", "Token "+short(tid), page)
+}
+
+// compose shows the command that signs a token as the form says. No signer's key is here.
+func (c tokenPages) compose(v *visit) error {
+	form := formOf(v)
+	return c.page(v, "compose", "Sign a token", &form)
+}
+
+// shell quotes an argument for a shell.
+func shell(text string) string {
+	return "'" + strings.ReplaceAll(cli.Printable(text), "'", `'\''`) + "'"
 }
 
 // order reads an order about a token, or about the use of the key in the field key.

@@ -34,7 +34,7 @@ func TestLoginByBrowser(t *testing.T) {
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
 		c.OIDC = login.Settings{Issuer: issuer, ClientID: "muster", ClientSecretFile: secret,
-			Roles: map[string]trust.OperatorRole{"all": trust.RoleAdmin}}
+			Roles: map[string]login.GroupRole{"all": {Role: trust.RoleAdmin}}}
 	}})
 	text, hash := orders.NewSecret()
 	of := &orders.Sessions{Schema: orders.SessionSchema, Person: orders.PersonOf(issuer, "anna"), Issuer: issuer,

@@ -66,7 +66,7 @@ func provided(t *testing.T) *testbed.Fleet {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
 		c.OIDC = login.Settings{Issuer: idp.URL, ClientID: "muster", ClientSecretFile: secret, CA: authority,
-			Roles: map[string]trust.OperatorRole{"fleet-admins": trust.RoleAdmin}}
+			Roles: map[string]login.GroupRole{"fleet-admins": {Role: trust.RoleAdmin}}}
 	}})
 	clients["muster"] = storage.WebClient("muster", "s3cret", f.Daemon().APIURL()+"/login/oidc/back")
 	return f

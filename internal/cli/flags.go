@@ -58,7 +58,7 @@ var flagTexts = map[string]flagText{
 	"prefix":   {"TEXT", "Only nodes whose name begins with this text."},
 	"rejected": {"", "List rejected keys, not pending nodes."},
 	"since":    {"SPAN-OR-TIME", "Begin at this time: a span before now, such as 12h or 7d, or a time."},
-	"site":     {"SITE", "Site that the command is about, such as ams1. In limits of signers, repeatable."},
+	"site":     {"SITE", "Site that the command is about, such as ams1. In limits, repeatable."},
 	"stuck":    {"", "Only service certificates that are stuck, as their nodes report."},
 	"waiting":  {"", "Only service certificates that wait for an approval."},
 	"expiring": {

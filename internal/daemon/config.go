@@ -350,8 +350,8 @@ func (c *Config) validateOIDC(v *Mistakes) {
 		v.Bad("oidc.roles", "missing: groups and their roles, for example fleet-admins: admin")
 	}
 	for group, role := range o.Roles {
-		if err := role.Check(); err != nil || role == trust.RoleForeman {
-			v.Bad("oidc.roles", "%q has %q, want a role of operators, and not foreman", group, role)
+		if err := role.Check(); err != nil {
+			v.Bad("oidc.roles", "%q has %q: %v", group, role.Role, err)
 		}
 	}
 }

@@ -13,11 +13,13 @@ func TestMistakesInOIDCAreListedAtOnce(t *testing.T) {
 	t.Parallel()
 	var cfg daemon.Config
 	cfg.OIDC = login.Settings{Issuer: "http://sso.example.net",
-		Roles: map[string]trust.OperatorRole{"a": "root", "b": trust.RoleForeman, "c": trust.RoleViewer}}
+		Roles: map[string]login.GroupRole{"a": {Role: "root"}, "b": {Role: trust.RoleForeman}, "c": {Role: trust.RoleViewer},
+			"d": {Role: trust.RoleAdmin, Sites: trust.Sites{"ams1"}}, "e": {Role: trust.RoleViewer, Sites: trust.Sites{}}}}
 	err := cfg.Validate()
 	for _, want := range []string{`oidc.issuer: is "http://sso.example.net", want the https:// URL`,
 		"oidc.issuer: set without api.listen", "oidc.client_id: missing", "oidc.client_secret_file: missing",
-		`oidc.roles: "a" has "root"`, `oidc.roles: "b" has "foreman"`} {
+		`oidc.roles: "a" has "root"`, `oidc.roles: "b" has "foreman"`,
+		`oidc.roles: "d" has "admin": sites for the role admin`, `oidc.roles: "e" has "viewer": 0 sites`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

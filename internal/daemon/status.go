@@ -128,10 +128,10 @@ func (st status) state() metrics.State {
 		Webhooks:      st.webhooks.List(),
 	}
 	if x := st.live.nodes.Load(); x != nil {
-		now.Nodes, _ = x.Summary(st.opts.Now()) // nil until the records are read
+		now.Nodes, _ = x.Summary(st.opts.Now(), nil) // nil until the records are read
 	}
 	if s := st.Services(); s != nil {
-		now.Services = s.Index().Counts()
+		now.Services = s.Index().Counts(nil)
 	}
 	if s := st.Store(); s != nil {
 		now.EventsDropped = s.Lost()

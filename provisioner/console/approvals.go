@@ -80,7 +80,7 @@ func (c approvalPages) approvals(v *visit) error {
 	if p.Has("none") {
 		p.Problem = "Nothing is ticked: tick the keys to decide on."
 	}
-	filter, waiting, err := c.waiting(v.r.Context(), p.Values)
+	filter, waiting, err := c.waiting(v, p.Values)
 	if _, wrong := errors.AsType[*mistake](err); wrong {
 		return c.list(v, "approvals", "Approvals", &p.listForm, p, err)
 	}
@@ -88,7 +88,7 @@ func (c approvalPages) approvals(v *visit) error {
 		return err
 	}
 	for _, a := range c.cfg.Orders.Keys.Rejected() {
-		if filter.SelectsName(a.Identity) && len(p.Rejected) < maxWaiting {
+		if filter.SelectsName(a.Identity) && filter.Sites.Has(a.Site) && len(p.Rejected) < maxWaiting {
 			p.Rejected = append(p.Rejected, a)
 		}
 	}
@@ -111,7 +111,7 @@ func (c approvalPages) approvals(v *visit) error {
 }
 
 // waiting returns the waiting keys that a form selects, and its filter.
-func (c approvalPages) waiting(ctx context.Context, form url.Values) (*fleet.PendingFilter, []*waiting.Key, error) {
+func (c approvalPages) waiting(v *visit, form url.Values) (*fleet.PendingFilter, []*waiting.Key, error) {
 	given := maps.Clone(form)
 	if name := form.Get("q"); name != "" {
 		given.Set("prefix", strings.ToLower(strings.TrimSpace(name)))
@@ -120,7 +120,8 @@ func (c approvalPages) waiting(ctx context.Context, form url.Values) (*fleet.Pen
 	if err != nil {
 		return nil, nil, badRequest(err)
 	}
-	all, err := c.cfg.Orders.Keys.Waiting(ctx, "")
+	filter.Sites = v.login.Sites
+	all, err := c.cfg.Orders.Keys.Waiting(v.r.Context(), "")
 	return filter, slices.DeleteFunc(slices.Clone(all), func(w *waiting.Key) bool { return !filter.Selects(w) }), err
 }
 
@@ -172,6 +173,9 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 func (c approvalPages) decide(v *visit) error {
 	form := v.r.PostForm
 	if form.Has("all") || form.Has("job") {
+		if v.login.Sites != nil {
+			return operate.ErrOtherSite
+		}
 		return c.ordered(verdicts, func(v *visit, o *order) error { return manyPages(c).order(v, o, c.choose) })(v)
 	}
 	if len(form["each"]) == 0 {
@@ -184,7 +188,7 @@ func (c approvalPages) decide(v *visit) error {
 // choose leaves out keys that an approval has no effect on.
 func (c approvalPages) choose(v *visit, a *action) (*job, error) {
 	form := url.Values{"q": {v.r.PostForm.Get("q")}}
-	_, all, err := c.waiting(v.r.Context(), form)
+	_, all, err := c.waiting(v, form)
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +210,9 @@ func (c approvalPages) verdict(v *visit, o *order) error {
 	all, err := readChosen(v.r.PostForm["each"])
 	if err != nil {
 		return err
+	}
+	for i := range all {
+		all[i].Sites = v.login.Sites
 	}
 	o.Back, o.Fields = "/approvals", url.Values{"verdict": {o.Name}, "each": v.r.PostForm["each"]}
 	for _, one := range all {

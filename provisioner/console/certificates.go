@@ -26,6 +26,7 @@ func (c certificatePages) certificates(v *visit) error {
 	if err != nil {
 		err = badRequest(err)
 	} else {
+		q.Of = c.cfg.Fleet.At(v.login.Sites)
 		p.Page, err = c.cfg.Certificates.Index().Page(q)
 	}
 	return c.list(v, "certificates", "Certificates", &p.listForm, p, err)

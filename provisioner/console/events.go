@@ -58,7 +58,7 @@ func eventChoices() []choice {
 func (c eventPages) events(v *visit) error {
 	p := &eventsPage{listForm: formOf(v), Types: eventChoices(), Codes: events.Codes(), Sinces: sinces}
 	q, err := events.ParseQuery(p.Values, c.cfg.Now())
-	q.Once = true
+	q.Once, q.Of = true, c.cfg.Fleet.About(v.login.Sites)
 	switch {
 	case err != nil:
 		err = badRequest(err)

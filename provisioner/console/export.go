@@ -117,7 +117,7 @@ func (c nodePages) export(v *visit) error {
 		columns = append(columns, column[fleet.Node]{"fact:" + fact, value})
 	}
 	return export(c.Console, v, columns, func(each func(*fleet.Node)) error {
-		return c.every(v.r.Context(), v.r.URL.Query(), each)
+		return c.every(v, v.r.URL.Query(), each)
 	})
 }
 
@@ -134,7 +134,9 @@ func (c tokenPages) export(v *visit) error {
 	}, func(each func(*operate.TokenSummary)) error {
 		all, err := c.cfg.Orders.Tokens.List(v.r.Context())
 		for i := range all {
-			each(&all[i])
+			if v.login.Sites.Has(all[i].Site) {
+				each(&all[i])
+			}
 		}
 		return err
 	})
@@ -156,6 +158,7 @@ func (c certificatePages) export(v *visit) error {
 		if err != nil {
 			return badRequest(err)
 		}
+		q.Of = c.cfg.Fleet.At(v.login.Sites)
 		for q.Cursor = ""; ; {
 			page, err := c.cfg.Certificates.Index().Page(q)
 			if err != nil {

@@ -89,7 +89,7 @@ func (c installationPages) components(v *visit) error {
 		Columns: []string{"Broker", "Connected nodes"},
 		Empty:   "No node is connected.",
 	}
-	nodes, err := c.cfg.Fleet.Summary(c.cfg.Now())
+	nodes, err := c.cfg.Fleet.Summary(c.cfg.Now(), nil)
 	switch {
 	case err == nil:
 		for _, name := range slices.Sorted(maps.Keys(nodes.Brokers)) {

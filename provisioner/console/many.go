@@ -334,7 +334,7 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 			return nil, badRequest(err)
 		}
 		given.Del("sort") // lists each node once if it is sorted by name
-		return j, c.every(v.r.Context(), given, func(n *fleet.Node) {
+		return j, c.every(v, given, func(n *fleet.Node) {
 			add(n, provisioner.Precondition{Revision: n.Revision, OwnedSince: n.OwnedSince})
 		})
 	}
@@ -356,12 +356,12 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 }
 
 // every calls each for every node of the list.
-func (c *Console) every(ctx context.Context, given url.Values, each func(*fleet.Node)) error {
+func (c *Console) every(v *visit, given url.Values, each func(*fleet.Node)) error {
 	given = maps.Clone(given)
 	given.Del("page")
 	given.Del("cursor")
 	given.Set("limit", strconv.Itoa(paging.MaxLimit))
-	f, err := c.find(ctx, given)
+	f, err := c.find(v, given)
 	for err == nil {
 		for i := range f.page.Nodes {
 			each(&f.page.Nodes[i])
@@ -369,7 +369,7 @@ func (c *Console) every(ctx context.Context, given url.Values, each func(*fleet.
 		if f.query.Cursor = f.page.Next; f.query.Cursor == "" {
 			break
 		}
-		f.page, err = c.cfg.Fleet.List(ctx, f.query)
+		f.page, err = c.cfg.Fleet.List(v.r.Context(), f.query)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func (c nodePages) node(v *visit) error {
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
 	}
-	if p.Waiting, err = c.cfg.Orders.Keys.Waiting(ctx, id); err != nil {
+	if p.Waiting, err = c.keysOf(ctx, v, id); err != nil {
 		return err
 	}
 	own := services.Query{Node: wire.Pattern(id)}

@@ -115,7 +115,7 @@ func (c nodePages) order(v *visit, o *order) error {
 	o.Fields = url.Values{"seen": {seenText(seen)}, "command": {command}}
 	key := wire.FoldHash(v.r.FormValue("key"))
 	if o.Name == "grant" {
-		if err := c.nameKey(v.r.Context(), o, id, key); err != nil {
+		if err := c.nameKey(v, o, id, key); err != nil {
 			return err
 		}
 	}
@@ -145,8 +145,8 @@ func (c *Console) carryOut(
 }
 
 // nameKey has the form of a grant name its key, or offers the waiting keys: a grant without one would be refused.
-func (c nodePages) nameKey(ctx context.Context, o *order, id wire.Identity, key string) error {
-	waiting, err := c.cfg.Orders.Keys.Waiting(ctx, id)
+func (c nodePages) nameKey(v *visit, o *order, id wire.Identity, key string) error {
+	waiting, err := c.keysOf(v.r.Context(), v, id)
 	if err != nil {
 		return err
 	}

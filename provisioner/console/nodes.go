@@ -193,12 +193,12 @@ func (c nodePages) nodes(v *visit) error {
 		Actions:   nodeActions,
 		None:      v.r.URL.Query().Has("none"),
 	}
-	found, err := c.find(v.r.Context(), p.Values)
+	found, err := c.find(v, p.Values)
 	if err == nil {
 		p.Page, p.By = found.page, found.by
 		p.Pages = pageNumbers(found.page.Total, found.query.Query)
 		if found.page.Total == 0 {
-			p.Waiting, err = c.waitingFor(v.r.Context(), p.Get("q"))
+			p.Waiting, err = c.waitingFor(v, p.Get("q"))
 		}
 	}
 	return c.list(v, "nodes", "Nodes", &p.listForm, p, err)
@@ -212,10 +212,11 @@ type found struct {
 }
 
 // find reads the text of a search in turn as what it may be, until a node is found, at last as the label of a token.
-func (c *Console) find(ctx context.Context, form url.Values) (*found, error) {
-	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
+func (c *Console) find(v *visit, form url.Values) (*found, error) {
+	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	q, err := fleet.ParseQuery(form, c.cfg.Now())
+	q.Sites = v.login.Sites
 	if err != nil {
 		return nil, badRequest(err)
 	}
@@ -265,12 +266,12 @@ func (c *Console) addLabeled(ctx context.Context, readings []fleet.Reading, text
 }
 
 // waitingFor returns keys that wait for a text's name, have its address, or its fingerprint.
-func (c *Console) waitingFor(ctx context.Context, text string) ([]*waiting.Key, error) {
+func (c *Console) waitingFor(v *visit, text string) ([]*waiting.Key, error) {
 	name, hash := wire.FoldName(text), wire.FoldHash(text)
 	if len(name) < 3 {
 		return nil, nil
 	}
-	all, err := c.cfg.Orders.Keys.Waiting(ctx, "")
+	all, err := c.keysOf(v.r.Context(), v, "")
 	all = slices.DeleteFunc(slices.Clone(all), func(w *waiting.Key) bool {
 		return !strings.HasPrefix(string(w.Identity), name) && w.Source != name && !strings.HasPrefix(w.KeyHash, hash)
 	})

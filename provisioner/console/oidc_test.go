@@ -84,7 +84,8 @@ func servedWith(t testing.TB, idp *httptest.Server) *testbed.Fleet {
 			ClientSecretFile: written(t, dir, "secret", "s3cret-of-muster\n"),
 			CA: written(t, dir, "idp.pem",
 				string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: idp.Certificate().Raw}))),
-			Roles: map[string]trust.OperatorRole{"fleet-admins": trust.RoleAdmin, "fleet-readers": trust.RoleViewer},
+			Roles: map[string]login.GroupRole{"fleet-admins": {Role: trust.RoleAdmin},
+				"fleet-readers": {Role: trust.RoleViewer}},
 		}
 	}})
 }

@@ -103,6 +103,9 @@ var stateWords = map[provisioner.State]string{
 }
 
 func (c overviewPages) overview(v *visit) error {
+	if v.login.Sites != nil {
+		return c.overviewAt(v)
+	}
 	p := &overviewPage{
 		Pauses:   c.cfg.Orders.Pauses.List(),
 		Done:     done(v, pauseActions),
@@ -119,7 +122,7 @@ func (c overviewPages) overview(v *visit) error {
 		p.Missing = append(p.Missing, "provisioners: "+err.Error())
 	}
 	p.readComponents()
-	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
+	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now(), nil)
 	switch {
 	case err == nil:
 		p.countNodes()

@@ -87,6 +87,11 @@ func (f *frame) Menu() []menuEntry {
 		{Label: "Installation", Path: "/installation", Also: "allow operators sessions signers authority webhooks " +
 			"configuration backups components"},
 	}
+	if f.Login != nil && f.Login.Sites != nil {
+		all = slices.DeleteFunc(all, func(e menuEntry) bool {
+			return e.Path != "/" && scopes["GET "+e.Path] == nil
+		})
+	}
 	part, _, _ := strings.Cut(strings.TrimPrefix(f.Path, "/"), "/")
 	for i := range all {
 		e := &all[i]

@@ -98,7 +98,7 @@ type (
 
 func (c *Console) routes() {
 	for pattern, need := range c.table() {
-		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
+		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, pattern, need) })
 	}
 	// A reload of a form's answer, and a sign-in after it, are GET requests.
 	for path, to := range map[string]string{
@@ -121,7 +121,7 @@ func (c *Console) routes() {
 }
 
 // visit serves a page to an operator with the role.
-func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
+func (c *Console) visit(w http.ResponseWriter, r *http.Request, pattern string, need route) {
 	login, err := c.authenticate(r)
 	if err != nil {
 		c.strange(w, r, err)
@@ -138,6 +138,10 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 		return
 	}
 	v := &visit{w: w, r: r, login: login}
+	if err := c.within(pattern, v); err != nil {
+		c.fail(w, r, login, err)
+		return
+	}
 	if r.Method == http.MethodPost {
 		if err := readForm(w, r); err != nil {
 			c.fail(w, r, login, err)

@@ -28,6 +28,7 @@ func (c tokenPages) tokens(v *visit) error {
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, func(t operate.TokenSummary) bool { return !v.login.Sites.Has(t.Site) })
 	slices.Reverse(all)
 	return c.page(v, "tokens", "Tokens", &tokensPage{all, c.cfg.Orders.Recovery.Frozen()})
 }

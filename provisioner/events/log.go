@@ -73,6 +73,8 @@ type Query struct {
 	Node wire.Identity
 	Code wire.Code
 
+	Of func(*Stored) bool // more conditions; nil: none
+
 	// Once ends the query at the event that is newest when it starts.
 	Once bool
 }
@@ -112,6 +114,9 @@ func ParseQuery(v url.Values, now time.Time) (Query, error) {
 // Wants reports whether the query selects the event.
 func (q *Query) Wants(e *Stored) bool {
 	if !strings.HasPrefix(string(e.Type), q.Type) || q.Node != "" && e.Subject != string(q.Node) {
+		return false
+	}
+	if q.Of != nil && !q.Of(e) {
 		return false
 	}
 	if q.Code == "" {

@@ -15,6 +15,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
@@ -233,6 +234,31 @@ func (x *Index) Find(id wire.Identity) (Node, bool) {
 		return x.shown(n), true
 	}
 	return Node{}, false
+}
+
+// At reports whether a node's record is at one of the sites. It is nil without a limit.
+func (x *Index) At(sites trust.Sites) func(wire.Identity) bool {
+	if sites == nil {
+		return nil
+	}
+	return func(id wire.Identity) bool {
+		n, _ := x.Find(id)
+		return sites.Has(n.Site)
+	}
+}
+
+// About reports whether an event names one of the sites, or none and a node there. It is nil without a limit.
+func (x *Index) About(sites trust.Sites) func(*events.Stored) bool {
+	if sites == nil {
+		return nil
+	}
+	return func(e *events.Stored) bool {
+		said := e.Read()
+		if said.Site != "" {
+			return sites.Has(said.Site)
+		}
+		return x.At(sites)(wire.Identity(said.Node))
+	}
 }
 
 // Leaves calls each with every Puppet agent that is not retired, in any order, once the index is read. The error is

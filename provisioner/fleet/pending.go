@@ -43,7 +43,8 @@ func ParsePending(v url.Values) (*PendingFilter, error) {
 // Selects reports whether the filter selects a key.
 func (f *PendingFilter) Selects(w *waiting.Key) bool {
 	at, _ := netip.ParseAddr(w.Source)
-	return f.SelectsName(w.Identity) && (f.Site == "" || w.Site == f.Site) && (f.Token == "" || w.Token == f.Token) &&
+	return f.SelectsName(w.Identity) && (f.Site == "" || w.Site == f.Site) && f.Sites.Has(w.Site) &&
+		(f.Token == "" || w.Token == f.Token) &&
 		(f.within == netip.Prefix{} || f.within.Contains(at.Unmap())) &&
 		!slices.ContainsFunc(f.facts, func(want facts.Filter) bool {
 			shown, has := w.Facts[want.Name]

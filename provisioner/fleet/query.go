@@ -25,6 +25,7 @@ var states = []provisioner.State{
 type Filter struct {
 	States        []provisioner.State // any of them
 	Site          jwt.Site
+	Sites         trust.Sites     // the operator's; see [trust.Sites.Has]
 	Protocol      string          // one of [provisioner.Protocols]
 	Prefix        string          // of the name
 	Match         wire.Pattern    // the name
@@ -191,6 +192,7 @@ func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 	case !n.recorded(),
 		len(f.States) > 0 && !slices.Contains(f.States, s.State),
 		f.Site != "" && s.Site != f.Site,
+		!f.Sites.Has(s.Site),
 		f.Protocol != "" && s.Protocol.String() != f.Protocol,
 		f.Token != "" && x.tokens.values[n.token] != f.Token,
 		!strings.HasPrefix(s.Policy, f.Policy),

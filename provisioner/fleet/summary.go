@@ -6,6 +6,7 @@ import (
 
 	"muster/internal/span"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // A Summary counts all nodes.
@@ -22,8 +23,9 @@ type Summary struct {
 	Brokers   map[string]int          `json:"-"`         // connected nodes by broker
 }
 
-// Summary reads the whole index. The error is [ErrReading] until the index is complete.
-func (x *Index) Summary(now time.Time) (*Summary, error) {
+// Summary reads the whole index, and counts the nodes at sites; nil: all. The error is [ErrReading] until the index is
+// complete.
+func (x *Index) Summary(now time.Time, sites trust.Sites) (*Summary, error) {
 	select {
 	case <-x.current:
 	default:
@@ -35,10 +37,10 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		Brokers: make(map[string]int)}
 	for i := range x.nodes {
 		n := &x.nodes[i]
-		if !n.recorded() {
+		had := x.of(n)
+		if !n.recorded() || !sites.Has(had.Site) {
 			continue
 		}
-		had := x.of(n)
 		s.Total++
 		s.States[had.State]++
 		if had.Cloned {

@@ -30,6 +30,7 @@ type access struct {
 type caller struct {
 	by     string
 	role   trust.OperatorRole
+	sites  trust.Sites
 	remote bool // over HTTPS
 }
 
@@ -78,6 +79,12 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			s.forbid(w, r, l, need.role)
 			return
 		}
+		if l.sites != nil {
+			if err := s.within(pattern, r, l.sites); err != nil {
+				s.fail(w, r, err)
+				return
+			}
+		}
 		serve(w, r)
 	})
 }
@@ -118,7 +125,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 	if err != nil {
 		return caller{}, err
 	}
-	return caller{by: l.By(), role: l.Role, remote: true}, nil
+	return caller{by: l.By(), role: l.Role, sites: l.Sites, remote: true}, nil
 }
 
 var errNoReason = errors.New("why: missing: a change over HTTPS needs a reason, for the history")
@@ -142,15 +149,16 @@ type AddOperator struct {
 
 // A Self is the caller.
 type Self struct {
-	By   string             `json:"by"`
-	Role trust.OperatorRole `json:"role"`
+	By    string             `json:"by"`
+	Role  trust.OperatorRole `json:"role"`
+	Sites trust.Sites        `json:"sites,omitempty"`
 }
 
 func operatorRoutes(s *Server) {
 	operators := s.cfg.Orders.Operators
 	get(s, viewer, "/v1/self", func(r *http.Request) (*Self, error) {
 		l, _ := loginOf(r.Context())
-		return &Self{By: l.by, Role: l.role}, nil
+		return &Self{By: l.by, Role: l.role, Sites: l.sites}, nil
 	})
 	getList(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
 		return operators.List(r.Context())

@@ -27,6 +27,7 @@ func certificateRoutes(s *Server) {
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
+		q.Of = s.cfg.Fleet.At(sitesOf(r.Context()))
 		return all.Index().Page(q)
 	})
 	get(s, viewer, "/v1/certificates/{identity}/{name}", func(r *http.Request) (*fleet.CertificateReport, error) {

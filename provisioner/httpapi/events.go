@@ -38,6 +38,7 @@ func eventRoutes(s *Server) {
 			s.fail(w, r, badRequest(err))
 			return
 		}
+		q.Of = s.cfg.Fleet.About(sitesOf(r.Context()))
 		answer := stream{need: need, form: typeSSE}
 		if strings.Contains(r.Header.Get("Accept"), typeNDJSON) {
 			answer.form = typeNDJSON

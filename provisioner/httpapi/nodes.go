@@ -20,6 +20,7 @@ func nodeRoutes(s *Server) {
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
+		q.Sites = sitesOf(r.Context())
 		ctx, cancel := context.WithTimeout(r.Context(), readingTimeout)
 		defer cancel()
 		return s.cfg.Fleet.List(ctx, q)

@@ -102,6 +102,12 @@ func ProblemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, operate.ErrOtherSite):
+		return &Problem{
+			Detail: operate.ErrOtherSite.Error(),
+			Status: http.StatusForbidden,
+			Remedy: "ask an operator without a limit to sites",
+		}
 	case errors.As(err, &order):
 		return badRequest(err)
 	case errors.Is(err, login.ErrLogin), errors.Is(err, login.ErrLimited), errors.Is(err, login.ErrProvider):

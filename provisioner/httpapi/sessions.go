@@ -32,6 +32,6 @@ func sessionRoutes(s *Server) {
 		if err != nil {
 			return nil, err
 		}
-		return &NewSession{Self{l.By(), l.Role}, token, l.Expires}, nil
+		return &NewSession{Self{l.By(), l.Role, l.Sites}, token, l.Expires}, nil
 	})
 }

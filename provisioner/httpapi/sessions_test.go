@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func signedIn(t *testing.T) (*testbed.Fleet, func(name string, role trust.Operat
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
 		c.OIDC = login.Settings{Issuer: issuer, ClientID: "muster", ClientSecretFile: secret,
-			Roles: map[string]trust.OperatorRole{"all": trust.RoleViewer}}
+			Roles: map[string]login.GroupRole{"all": {Role: trust.RoleViewer}}}
 	}})
 	return f, func(name string, role trust.OperatorRole, challenge string) (token, id string) {
 		t.Helper()
@@ -62,7 +63,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 	as := func(token string) *httpapi.Client { return remote(t, f, roots(t, f), token) }
 	var self httpapi.Self
 	if err := as(anna).Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil ||
-		self != (httpapi.Self{By: "operator:oidc:anna", Role: trust.RoleAdmin}) {
+		!reflect.DeepEqual(self, httpapi.Self{By: "operator:oidc:anna", Role: trust.RoleAdmin}) {
 		t.Errorf("self: %+v, %v", self, err)
 	}
 	list := map[string][]orders.Session{}

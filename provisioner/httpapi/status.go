@@ -44,6 +44,20 @@ func (s *Server) status(ctx context.Context) *Status {
 		Unknown:      []string{},
 		Standing:     []string{},
 	}
+	sites := sitesOf(ctx)
+	var err error
+	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now(), sites); err != nil {
+		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
+	}
+	now.Certificates = s.cfg.Certificates.Index().Counts(s.cfg.Fleet.At(sites))
+	if sites != nil {
+		if err := s.statusAt(ctx, sites, now); err != nil {
+			now.Unknown = append(now.Unknown, "pending nodes: "+err.Error())
+		}
+		now.stand()
+		return now
+	}
+	now.Waiting = s.cfg.Orders.Keys.Count()
 	list := s.components(ctx)
 	if list.Incomplete != "" {
 		now.Unknown = append(now.Unknown, list.Incomplete)
@@ -56,18 +70,12 @@ func (s *Server) status(ctx context.Context) *Status {
 			now.Activity.Add(c.Activity)
 		}
 	}
-	var err error
-	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
-		now.Unknown = append(now.Unknown, "nodes: "+err.Error())
-	}
 	_, hour, err := s.cfg.Recent.Counts(ctx, events.Periods[0])
 	if err != nil {
 		now.Unknown = append(now.Unknown, "refusals of the last hour: "+err.Error())
 	}
 	delete(hour.Codes, "") // logins
 	now.Activity.Refused = hour.Codes
-	now.Waiting = s.cfg.Orders.Keys.Count()
-	now.Certificates = s.cfg.Certificates.Index().Counts()
 	now.stand()
 	return now
 }

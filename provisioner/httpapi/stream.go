@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,7 +93,8 @@ func (o *reader) send(p []byte) error {
 
 // mayStill returns an error if the operator has lost access. If the store does not answer, the stream goes on.
 func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
-	if l, _ := loginOf(r.Context()); !l.remote {
+	before, _ := loginOf(r.Context())
+	if !before.remote {
 		return nil
 	}
 	l, err := s.authenticate(r)
@@ -101,6 +103,8 @@ func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
 		return err
 	case err == nil && !l.role.Covers(needs):
 		return fmt.Errorf("%s now has role %s", l.by, l.role)
+	case err == nil && !slices.Equal(l.sites, before.sites):
+		return fmt.Errorf("%s is now limited to other sites: %s", l.by, l.sites)
 	}
 	return nil
 }

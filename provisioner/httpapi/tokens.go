@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 
 	"muster/provisioner/operate"
 
@@ -39,7 +40,9 @@ func tokenRoutes(s *Server) {
 	t := s.cfg.Orders.Tokens
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
 	getList(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
-		return t.List(r.Context())
+		all, err := t.List(r.Context())
+		sites := sitesOf(r.Context())
+		return slices.DeleteFunc(all, func(t operate.TokenSummary) bool { return !sites.Has(t.Site) }), err
 	})
 	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
 		return t.Get(r.Context(), tid(r), maxTokenUses)

@@ -65,8 +65,13 @@ type NewVerdict struct {
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
-	return operate.KeyChoice{Identity: id, Key: wire.FoldHash(string(v.Key)), Shown: v.Waiting}
+func (v *NewVerdict) of(ctx context.Context, id wire.Identity) operate.KeyChoice {
+	return operate.KeyChoice{
+		Identity: id,
+		Key:      wire.FoldHash(string(v.Key)),
+		Shown:    v.Waiting,
+		Sites:    sitesOf(ctx),
+	}
 }
 
 func waitingRoutes(s *Server) {
@@ -77,6 +82,7 @@ func waitingRoutes(s *Server) {
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
+		filter.Sites = sitesOf(r.Context())
 		all, err := keys.Waiting(r.Context(), "")
 		if err != nil {
 			return nil, err
@@ -89,7 +95,7 @@ func waitingRoutes(s *Server) {
 		}
 		answer.Sources = sourcesOf(answer.Waiting)
 		for _, a := range keys.Rejected() {
-			if filter.SelectsName(a.Identity) {
+			if filter.SelectsName(a.Identity) && filter.Sites.Has(a.Site) {
 				answer.Rejected = append(answer.Rejected, a)
 			}
 		}
@@ -98,16 +104,16 @@ func waitingRoutes(s *Server) {
 	changeNode(s, "approve", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
-		return keys.Approve(ctx, q.of(id), q.TTL, c)
+		return keys.Approve(ctx, q.of(ctx, id), q.TTL, c)
 	})
 	changeNode(s, "reject", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
-		return keys.Reject(ctx, q.of(id), c)
+		return keys.Reject(ctx, q.of(ctx, id), c)
 	})
 	changeNode(s, "forget", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
-		return keys.Forget(ctx, q.of(id), c)
+		return keys.Forget(ctx, q.of(ctx, id), c)
 	})
 }

@@ -61,6 +61,9 @@ type Login struct {
 	// Names are those of [trust.OperatorEntry].
 	Names []wire.Pattern
 
+	// Sites limit the operator; every edge must heed them.
+	Sites trust.Sites
+
 	// Expires is when the token or the session expires, zero for a certificate.
 	Expires time.Time
 
@@ -149,7 +152,7 @@ func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, erro
 	})
 }
 
-// operator returns the entry of the claimed name, and sets the role.
+// operator returns the entry of the claimed name, and sets role and limits.
 func (v *Verifier) operator(l *Login) (*trust.OperatorEntry, error) {
 	o, found := v.operators.Of(l.Name)
 	switch {
@@ -158,7 +161,7 @@ func (v *Verifier) operator(l *Login) (*trust.OperatorEntry, error) {
 	case o.Ended != nil:
 		return nil, fmt.Errorf("%w: removed by %s", trust.ErrNoOperator, o.Ended.By)
 	}
-	l.Role, l.Names = o.Role, o.Names
+	l.Role, l.Names, l.Sites = o.Role, o.Names, o.Sites
 	return o.OperatorEntry, nil
 }
 

@@ -52,8 +52,37 @@ type Settings struct {
 	// PEM file; default the system's.
 	CA string `yaml:"ca"`
 
-	// By group. The strongest role counts.
-	Roles map[string]trust.OperatorRole `yaml:"roles"`
+	// By group. The strongest role counts, at the sites of all groups that have it.
+	Roles map[string]GroupRole `yaml:"roles"`
+}
+
+// A GroupRole is the role of a group: its name, or a mapping with sites.
+type GroupRole struct {
+	Role  trust.OperatorRole `yaml:"role"`
+	Sites trust.Sites        `yaml:"sites"`
+}
+
+// UnmarshalYAML reads both forms. A mapping must have sites: one that is empty by mistake would not limit.
+func (g *GroupRole) UnmarshalYAML(unmarshal func(any) error) error {
+	if unmarshal(&g.Role) == nil {
+		return nil
+	}
+	type plain GroupRole
+	if err := unmarshal((*plain)(g)); err != nil {
+		return err
+	}
+	if g.Sites == nil {
+		g.Sites = trust.Sites{}
+	}
+	return nil
+}
+
+// Check validates the role.
+func (g *GroupRole) Check() error {
+	if g.Role == trust.RoleForeman {
+		return errors.New("want a role of people, and not foreman")
+	}
+	return errors.Join(g.Role.Check(), g.Sites.Check(g.Role))
 }
 
 // Files returns the paths.
@@ -215,16 +244,30 @@ func (p *Provider) identify(t *oidc.IDToken, now time.Time) (*orders.Sessions, e
 	if json.Unmarshal(claimed, &groups) != nil { // some providers have one text
 		groups = []string{textOf(claimed)}
 	}
-	for _, role := range trust.OperatorRoles() { // the weakest first
-		if slices.ContainsFunc(groups, func(group string) bool { return p.Roles[group] == role }) {
-			s.Role = role
-		}
-	}
+	s.Role, s.Sites = p.roleOf(groups)
 	if s.Role == "" {
 		return nil, fmt.Errorf("%w: %q", ErrNoRole, s.Name)
 	}
 	return &orders.Sessions{Schema: orders.SessionSchema, Person: orders.PersonOf(t.Issuer, t.Subject),
 		Issuer: t.Issuer, Sessions: []orders.Session{s}}, nil
+}
+
+// roleOf returns the strongest role of the groups, and its sites unless one of them has the role without a limit.
+func (p *Provider) roleOf(groups []string) (strongest trust.OperatorRole, sites trust.Sites) {
+	for _, group := range groups {
+		g := p.Roles[group]
+		switch {
+		case g.Role == "":
+		case g.Role != strongest && g.Role.Covers(strongest) || strongest == "":
+			strongest, sites = g.Role, slices.Clone(g.Sites)
+		case g.Role == strongest && (sites == nil || g.Sites == nil):
+			sites = nil
+		case g.Role == strongest:
+			sites = append(sites, g.Sites...)
+		}
+	}
+	slices.Sort(sites)
+	return strongest, slices.Compact(sites)
 }
 
 // maxSkew is how far the provider's clock may be ahead, as for its `nbf`.

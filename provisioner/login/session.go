@@ -67,7 +67,7 @@ func hostOf(source string) string {
 }
 
 func (l *Login) of(person string, s *orders.Session) {
-	l.Name, l.Role, l.Expires, l.Session, l.person = s.Name, s.Role, s.Expires, s.ID, person
+	l.Name, l.Role, l.Sites, l.Expires, l.Session, l.person = s.Name, s.Role, s.Sites, s.Expires, s.ID, person
 }
 
 func (v *Verifier) emit(e events.Event) {

@@ -145,7 +145,7 @@ func (n *Nodes) grantedKey(ctx context.Context, id wire.Identity, key string) (s
 			"compare with the key in the log of the right machine, then add its --fingerprint; "+
 			"`muster node reject %s --fingerprint KEY` keeps a key out", trust.ErrState, describeKeys(waiting), id)
 	case len(key) < sha256.Size*2:
-		w, err := keys.waiterNamed(ctx, id, key)
+		w, err := keys.waiterNamed(ctx, Named(id, key))
 		if err != nil {
 			return "", err
 		}

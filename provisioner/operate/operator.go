@@ -138,6 +138,9 @@ type NewOperator struct {
 	// Names are the nodes that [trust.RoleForeman] may manage. At least one, and none for other roles.
 	Names []wire.Pattern `json:"names,omitempty"`
 
+	// Sites limit the roles viewer and operator.
+	Sites trust.Sites `json:"sites,omitempty"`
+
 	// Public is a P-256, P-384 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator
 	// holds the private key.
 	Public []byte `json:"public"`
@@ -155,8 +158,9 @@ func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
 		Name:   n.Name,
 		Role:   n.Role,
 		Names:  n.Names,
+		Sites:  n.Sites,
 	}
-	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check(), n.checkNames()}
+	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check(), n.checkNames(), n.Sites.Check(n.Role)}
 	if n.TTL != 0 && !n.Certificate {
 		errs = append(errs, errors.New("a lifetime without a certificate: want a certificate, or no lifetime"))
 	}
@@ -201,6 +205,7 @@ type OperatorInfo struct {
 	Name    string             `json:"name"`
 	Role    trust.OperatorRole `json:"role,omitempty"`
 	Names   []wire.Pattern     `json:"names,omitempty"`
+	Sites   trust.Sites        `json:"sites,omitempty"`
 	KeyType string             `json:"key_type,omitempty"` // see [ca.KeyType]
 	Serial  string             `json:"serial,omitempty"`   // of the certificate, if any
 	Ends    time.Time          `json:"ends,omitzero"`      // of the certificate
@@ -218,6 +223,7 @@ func describe(o trust.KnownOperator) OperatorInfo {
 		Name:   o.Name,
 		Role:   o.Role,
 		Names:  o.Names,
+		Sites:  o.Sites,
 		Serial: o.Serial,
 		Ends:   o.Ends,
 		By:     o.By,

@@ -30,6 +30,9 @@ type KeyChoice struct {
 	Shown     bool
 	Rejected  bool
 	Rejection string // id of the rejection shown; empty: unreadable
+
+	// Sites are those of the operator: keys that wait elsewhere are [ErrOtherSite].
+	Sites trust.Sites
 }
 
 // Named selects a key by a prefix of its hash, which may be empty if only one key waits.
@@ -43,7 +46,7 @@ type subject struct {
 
 func rejectedKey(by *orders.Answer) *subject {
 	return &subject{
-		&waiting.Key{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
+		&waiting.Key{Identity: by.Identity, KeyHash: by.KeyHash, Site: by.Site, Code: wire.CodeRejected},
 		by,
 	}
 }
@@ -53,11 +56,11 @@ func (k *Keys) choose(ctx context.Context, c KeyChoice) (*subject, error) {
 		return k.asShown(ctx, c)
 	}
 	if len(c.Key) >= minKeyPrefix {
-		if a := k.rejectedOnly(c.Identity, c.Key); a != nil {
+		if a := k.rejectedOnly(c); a != nil {
 			return rejectedKey(a), nil
 		}
 	}
-	w, err := k.waiterNamed(ctx, c.Identity, c.Key)
+	w, err := k.waiterNamed(ctx, c)
 	return &subject{Key: w}, err
 }
 
@@ -68,8 +71,10 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 	by := k.logs.Answers.Rejection(c.Identity, c.Key)
 	switch {
 	case by == nil:
-		w, err := k.waiterNamed(ctx, c.Identity, c.Key)
+		w, err := k.waiterNamed(ctx, c)
 		return &subject{Key: w}, err
+	case !c.Sites.Has(by.Site):
+		return nil, ErrOtherSite
 	case !c.Rejected || c.Rejection != by.ID:
 		return nil, fmt.Errorf("%w: its key was rejected after the list was shown, %s", trust.ErrState, by.Source())
 	}
@@ -90,7 +95,7 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration,
 	if err := wrong(err); err != nil {
 		return nil, err
 	}
-	return k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
+	return k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, of, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if err == nil {
 			err = errors.Join(k.approvable(ctx, s.Key), k.judge(of.Identity))
@@ -133,10 +138,10 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 		return nil, err
 	}
 	var before *orders.Answer
-	a, err := k.decide(ctx, verdict{orders.VerdictReject, 0, c}, func() (*subject, error) {
-		w, err := k.waiterNamed(ctx, of.Identity, of.Key)
+	a, err := k.decide(ctx, verdict{orders.VerdictReject, 0, c}, of, func() (*subject, error) {
+		w, err := k.waiterNamed(ctx, of)
 		if errors.Is(err, ErrNotWaiting) {
-			before = k.rejectedOnly(of.Identity, of.Key)
+			before = k.rejectedOnly(of)
 		}
 		return &subject{Key: w}, err
 	})
@@ -156,10 +161,10 @@ func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 	if err := wrong(c.Check()); err != nil {
 		return nil, err
 	}
-	return k.decide(ctx, verdict{orders.VerdictNone, 0, c}, func() (*subject, error) {
+	return k.decide(ctx, verdict{orders.VerdictNone, 0, c}, of, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if errors.Is(err, ErrNotWaiting) && of.Key == "" {
-			if only := k.rejectedOnly(of.Identity, ""); only != nil {
+			if only := k.rejectedOnly(of); only != nil {
 				return rejectedKey(only), nil
 			}
 		}
@@ -185,8 +190,13 @@ type verdict struct {
 const maxRounds = 8
 
 // decide chooses again after a conflict, so an order lifts only the rejection that its operator saw.
-func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, error)) (*orders.Answer, error) {
+func (k *Keys) decide(ctx context.Context, v verdict, of KeyChoice,
+	choose func() (*subject, error),
+) (*orders.Answer, error) {
 	for range maxRounds {
+		if err := k.within(ctx, of); err != nil {
+			return nil, err
+		}
 		s, err := choose()
 		if err != nil {
 			return nil, err
@@ -210,6 +220,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 		ID:       wire.NewID(),
 		Identity: s.Identity,
 		KeyHash:  s.KeyHash,
+		Site:     s.Site,
 		Verdict:  v.Verdict,
 		At:       k.now(),
 		Cause:    v.cause,

@@ -129,7 +129,8 @@ func CheckKeyPrefix(key string) error {
 	return nil
 }
 
-func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*waiting.Key, error) {
+func (k *Keys) waiterNamed(ctx context.Context, of KeyChoice) (*waiting.Key, error) {
+	id, key := of.Identity, of.Key
 	if err := wrong(CheckKeyPrefix(key)); err != nil {
 		return nil, err
 	}
@@ -137,6 +138,7 @@ func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*
 	if err != nil {
 		return nil, err
 	}
+	listed = slices.DeleteFunc(listed, func(w *waiting.Key) bool { return !of.Sites.Has(w.Site) })
 	var found []*waiting.Key
 	var keys []string
 	for _, w := range listed {
@@ -146,6 +148,8 @@ func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*
 		}
 	}
 	switch {
+	case len(listed) == 0 && of.Sites != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNotWaiting, ErrOtherSite)
 	case len(listed) == 0:
 		return nil, k.noneWaits(id)
 	case len(found) == 0:
@@ -179,10 +183,10 @@ func (k *Keys) noneWaits(id wire.Identity) error {
 func shortKey(hash string) string { return events.Cut(hash, 2*minKeyPrefix) }
 
 // rejectedOnly returns the rejection of the only rejected key with this prefix, or nil.
-func (k *Keys) rejectedOnly(id wire.Identity, key string) *orders.Answer {
+func (k *Keys) rejectedOnly(of KeyChoice) *orders.Answer {
 	var found *orders.Answer
 	for _, a := range k.Rejected() {
-		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
+		if a.Identity != of.Identity || !strings.HasPrefix(a.KeyHash, of.Key) || !of.Sites.Has(a.Site) {
 			continue
 		}
 		if found != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/trust"
 )
 
@@ -34,6 +35,7 @@ type Answer struct {
 	ID        string        `json:"id"`
 	Identity  wire.Identity `json:"identity"`
 	KeyHash   string        `json:"key_hash"`
+	Site      jwt.Site      `json:"site,omitempty"` // where the key waited
 	Verdict   Verdict       `json:"verdict"`
 	At        time.Time     `json:"at"`
 	ExpiresAt time.Time     `json:"expires_at,omitzero"` // of an approval

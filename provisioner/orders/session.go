@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -36,6 +37,7 @@ type Session struct {
 	Until     time.Time `json:"until,omitzero"`
 
 	Role    trust.OperatorRole `json:"role"`
+	Sites   trust.Sites        `json:"sites,omitempty"`
 	Agent   string             `json:"agent"` // "browser" or "command"
 	Created time.Time          `json:"created"`
 	Expires time.Time          `json:"expires"`
@@ -61,7 +63,7 @@ func (s *Sessions) Check() error {
 			MaxSessions)
 	}
 	for _, one := range s.Sessions {
-		if err := one.Role.Check(); err != nil {
+		if err := errors.Join(one.Role.Check(), one.Sites.Check(one.Role)); err != nil {
 			return fmt.Errorf("session %.80q: %w", one.ID, err)
 		}
 	}

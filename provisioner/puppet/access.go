@@ -125,6 +125,9 @@ func (s *Server) admitOperator(r *request, role trust.OperatorRole) error {
 	if !l.Role.Covers(role) {
 		return fmt.Errorf("%w: %s has the role %s, want %s", errForbidden, l.By(), l.Role, role)
 	}
+	if l.Sites != nil {
+		return fmt.Errorf("%w: %s is limited to sites; use `muster`", errForbidden, l.By())
+	}
 	r.operator = l
 	return nil
 }

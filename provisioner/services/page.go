@@ -16,6 +16,7 @@ import (
 // A Query asks for a page of a list. Zero members select all.
 type Query struct {
 	Node     wire.Pattern
+	Of       func(wire.Identity) bool // more about the node; nil: any
 	Name     string
 	States   []State // any of them
 	Stuck    bool
@@ -25,7 +26,8 @@ type Query struct {
 }
 
 func (q *Query) selects(l *Listed, now time.Time) bool {
-	return (q.Node == "" || q.Node.Match(l.Node)) && (q.Name == "" || q.Name == l.Name) &&
+	return (q.Node == "" || q.Node.Match(l.Node)) && (q.Of == nil || q.Of(l.Node)) &&
+		(q.Name == "" || q.Name == l.Name) &&
 		(len(q.States) == 0 || slices.Contains(q.States, l.State)) && (!q.Stuck || l.Stuck) &&
 		(!q.Waiting || l.State == StateWaiting) &&
 		(q.Expiring == 0 || l.Serial != "" && l.State != StateRevoked && l.Expires.Sub(now).Abs() <= q.Expiring)
@@ -70,9 +72,9 @@ type Counts struct {
 	Stuck  int           `json:"stuck"` // in any state
 }
 
-// Counts counts all entries; nil: they are not read yet.
-func (x *Index) Counts() *Counts {
-	p, err := x.Page(Query{})
+// Counts counts the entries of some nodes; nil: of all. It returns nil if they are not read yet.
+func (x *Index) Counts(of func(wire.Identity) bool) *Counts {
+	p, err := x.Page(Query{Of: of})
 	if err != nil {
 		return nil
 	}

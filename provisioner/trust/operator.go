@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // OperatorSchema is the version of an [OperatorEntry]. An entry of another version counts as removed.
@@ -51,6 +52,33 @@ func (r OperatorRole) Check() error {
 	return nil
 }
 
+// Sites limit an operator to the nodes, pending keys, tokens and service certificates at these sites. Nil: no limit.
+type Sites []jwt.Site
+
+// maxSites bounds an entry.
+const maxSites = 64
+
+// Has reports whether what is at a site is within the limit. A limit includes nothing without a site.
+func (s Sites) Has(site jwt.Site) bool { return s == nil || site != "" && slices.Contains(s, site) }
+
+// Check validates the sites of an operator with a role.
+func (s Sites) Check(role OperatorRole) error {
+	switch {
+	case s == nil:
+		return nil
+	case role != RoleViewer && role != RoleOperator:
+		return fmt.Errorf("sites for the role %s: only the roles viewer and operator are limited to sites", role)
+	case len(s) == 0 || len(s) > maxSites:
+		return fmt.Errorf("%d sites, want 1 to %d", len(s), maxSites)
+	}
+	var errs []error
+	for _, site := range s {
+		_, err := jwt.ParseSite(string(site))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // An OperatorEntry admits an operator over HTTPS until a revocation ends it.
 type OperatorEntry struct {
 	Schema int          `json:"schema"`
@@ -60,6 +88,8 @@ type OperatorEntry struct {
 
 	// Names are the only nodes that a [RoleForeman] may manage. Other roles have none.
 	Names []wire.Pattern `json:"names,omitempty"`
+
+	Sites Sites `json:"sites,omitempty"`
 
 	Key    []byte    `json:"key"` // SubjectPublicKeyInfo, DER
 	Serial string    `json:"serial,omitempty"`
@@ -82,6 +112,9 @@ func (e *OperatorEntry) Check() error {
 		return fmt.Errorf("operator %q: entry without an id", e.Name)
 	}
 	if err := e.Role.Check(); err != nil {
+		return fmt.Errorf("operator %q: %w", e.Name, err)
+	}
+	if err := e.Sites.Check(e.Role); err != nil {
 		return fmt.Errorf("operator %q: %w", e.Name, err)
 	}
 	if _, err := x509.ParsePKIXPublicKey(e.Key); err != nil {

@@ -34,6 +34,7 @@ type newcomer struct {
 	ttl                  time.Duration
 	certificate, ttlSet  bool
 	names                []wire.Pattern
+	sites                trust.Sites
 }
 
 const addHelp = `With --certificate, the command makes a key and a certificate, and writes both with
@@ -45,7 +46,11 @@ An operator of that name gets the new role and key in place of the old ones.
 --validity is limited by certificates.max_lifetime and 1y; without it, a certificate
 lasts 90 days, or max_lifetime if that is less.
 
+With --site, a viewer or operator sees and changes only nodes, pending keys, tokens and
+service certificates at these sites.
+
   muster operator add anna --role operator --certificate
+  muster operator add otto --role operator --site ams1 --certificate
   muster operator add ben --role viewer --public-key ben-public.pem
   muster operator add foreman --role foreman --names 'build-*.example.net' --certificate`
 
@@ -57,6 +62,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Enum(cli.Flag(c, "role").Required(),
 		&n.role, "viewer", "operator", "admin", "foreman")
 	cli.ParseEach(cli.Flag(c, "names"), &n.names, wire.ParseNamePattern)
+	cli.ParseEach(cli.Flag(c, "site"), (*[]jwt.Site)(&n.sites), jwt.ParseSite)
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)
 	cli.Flag(c, "public-key").StringVar(&n.key)
 	cli.Flag(c, "out").StringVar(&n.out)
@@ -90,6 +96,9 @@ func (n *newcomer) check() error {
 	if foreman := n.role == string(trust.RoleForeman); foreman != (len(n.names) > 0) {
 		errs = append(errs, errors.New("--names, with patterns of nodes, is for --role foreman, and required there"))
 	}
+	if err := n.sites.Check(trust.OperatorRole(n.role)); err != nil {
+		errs = append(errs, verb.Flag("site", err))
+	}
 	return errors.Join(errs...)
 }
 
@@ -99,6 +108,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 			Name:        n.name,
 			Role:        trust.OperatorRole(n.role),
 			Names:       n.names,
+			Sites:       n.sites,
 			Public:      public,
 			Certificate: n.certificate,
 		}}

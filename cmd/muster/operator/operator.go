@@ -49,6 +49,7 @@ var columns = []cli.Column[operate.OperatorInfo]{
 		return o.Role
 	}},
 	{Title: "NAMES", Wide: true, Value: func(o operate.OperatorInfo) any { return verb.Joined(o.Names) }},
+	{Title: "SITES", Wide: true, Value: func(o operate.OperatorInfo) any { return verb.Joined(o.Sites) }},
 	{Title: "KEY", Value: func(o operate.OperatorInfo) any { return o.KeyType }},
 	{Title: "CERTIFICATE UNTIL", Value: func(o operate.OperatorInfo) any { return o.Ends }},
 	{Title: "CHANGED", Value: func(o operate.OperatorInfo) any { return o.At }},

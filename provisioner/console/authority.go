@@ -1,74 +1,59 @@
 package console
 
 import (
+	"slices"
+	"strconv"
+	"time"
+
 	"muster/provisioner/ca"
 )
 
 // authority counts the certificates of each issuer only while a previous one is in use: that reads all records.
 func (c installationPages) authority(v *visit) error {
-	info := c.cfg.Orders.Process.Authority()
 	chain := &table{
 		Title:   "Certificates",
 		Columns: []string{"Certificate", "Kind", "Authority", "Valid from", "Expires", "Issuer", "SHA-256", "Key id"},
 	}
-	page := &tablePage{
-		Title: "Authority",
-		Note: "It signs the certificates of nodes, brokers and operators. A token pins the SHA-256 of its root. " +
-			"`muster ca roll` replaces it.",
-		Links: []cell{
-			{Text: "Root certificates (PEM)", Link: "/v1/ca.pem"},
-			{Text: "Revocation lists (PEM)", Link: "/v1/crl.pem"},
-		},
-		Tables: []*table{chain},
-	}
-	issuers, rolling := make(map[string]ca.CertificateInfo), false
-	for _, one := range info.Certificates {
-		tone := ""
-		if one.Authority == "present" {
-			tone = "good"
-		}
-		expires := cell{As: "time", Time: one.NotAfter}
-		if !c.cfg.Now().Before(one.NotAfter) {
-			expires = chip("expired", "bad")
-		}
-		chain.add(one.Name, one.What, chip(one.Authority, tone), one.NotBefore, expires, one.Issuer,
-			as("hash", one.Fingerprint), as("hash", one.KeyID))
-		if one.What == "issuing" {
-			issuers[one.KeyID], rolling = one, rolling || one.Authority == "previous"
-		}
-	}
 	lists := &table{
 		Title:   "Revocation lists",
-		Note:    "Each is signed again in time, and after each revocation.",
+		Note:    "Each is signed again in time, and after each revocation. `/v1/crl.pem` of this server has them.",
 		Columns: []string{"Issuer", "Authority", "Number", "Signed", "Next one at the latest", "Key id"},
 		Empty:   "None has been signed yet.",
 	}
-	for _, l := range c.cfg.Provisioner.AllCRLs() {
-		next := cell{As: "time", Time: l.NextUpdate}
-		if !c.cfg.Now().Before(l.NextUpdate) {
-			next = chip("overdue", "bad")
-		}
-		by := issuers[l.Issuer]
-		lists.add(by.Name, by.Authority, l.Number, l.ThisUpdate, next, as("hash", l.Issuer))
-	}
-	page.Tables = append(page.Tables, lists)
-	if rolling {
-		live, err := c.cfg.Issuers(v.r.Context())
-		if err != nil {
+	all := c.cfg.Orders.Process.Authority().Certificates
+	var live map[string]int
+	if slices.ContainsFunc(all, func(one ca.CertificateInfo) bool { return one.Authority == "previous" }) {
+		var err error
+		if live, err = c.cfg.Issuers(v.r.Context()); err != nil {
 			return err
 		}
-		progress := &table{
-			Title: "Progress of the replacement",
-			Note: "Nodes get a certificate of the present authority when they renew. Remove a previous one from " +
-				"`ca.previous` once it has no valid certificate, and no token in use pins its root.",
-			Columns: []string{"Issuer", "Authority", "Valid certificates of nodes and operators", "Key id"},
-		}
-		for _, one := range info.Certificates {
-			if one.What == "issuing" {
-				progress.add(one.Name, one.Authority, live[one.KeyID], as("hash", one.KeyID))
-			}
-		}
-		page.Tables = append(page.Tables, progress)
+		chain.Note = "The authority is being replaced: nodes get a certificate of the present one when they renew. " +
+			"Remove a previous one from `ca.previous` once no certificate of it is in use, and no token in use pins " +
+			"its root."
+		chain.Columns = append(chain.Columns, "In use by nodes and operators")
 	}
-	return c.tables(v, page)
+	issuers := make(map[string]ca.CertificateInfo)
+	for _, one := range all {
+		tone := map[string]string{"present": "good"}[one.Authority]
+		count := cell{}
+		if one.What == "issuing" {
+			issuers[one.KeyID], count = one, cell{Text: strconv.Itoa(live[one.KeyID]), As: "number"}
+		}
+		chain.add(one.Name, one.What, chip(one.Authority, tone), one.NotBefore, c.until(one.NotAfter, "expired"),
+			one.Issuer, as("hash", one.Fingerprint), as("hash", one.KeyID), count)
+	}
+	for _, l := range c.cfg.Provisioner.AllCRLs() {
+		by := issuers[l.Issuer]
+		lists.add(by.Name, by.Authority, l.Number, l.ThisUpdate, c.until(l.NextUpdate, "overdue"), as("hash", l.Issuer))
+	}
+	return c.tables(v, "Authority", "It signs the certificates of nodes, brokers and operators. A token pins the "+
+		"SHA-256 of its root. `/v1/ca.pem` of this server has the roots. `muster ca roll` replaces it.", chain, lists)
+}
+
+// until is the time of an end, or a word about one that has passed.
+func (c *Console) until(end time.Time, passed string) cell {
+	if !c.cfg.Now().Before(end) {
+		return chip(passed, "bad")
+	}
+	return cell{As: "time", Time: end}
 }

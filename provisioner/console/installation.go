@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -46,12 +45,8 @@ func (c installationPages) webhooks(v *visit) error {
 		t.add(w.Name, state, as("code", w.Endpoint), w.Delivered, w.Waiting, w.Failed, w.GivenUp, w.LastDelivery,
 			w.FailingSince, as("long", w.Cause), as("long", list(w.Events)))
 	}
-	return c.tables(v, &tablePage{
-		Title: "Webhooks",
-		Note: "Counts are those of this provisioner since its start; events that wait are those of all. " +
-			"`muster webhook test NAME` sends a test event.",
-		Tables: []*table{t},
-	})
+	return c.tables(v, "Webhooks", "Counts are those of this provisioner since its start; events that wait are those "+
+		"of all. `muster webhook test NAME` sends a test event.", t)
 }
 
 // components shows provisioners and brokers.
@@ -90,17 +85,14 @@ func (c installationPages) components(v *visit) error {
 		Empty:   "No node is connected.",
 	}
 	nodes, err := c.cfg.Fleet.Summary(c.cfg.Now(), nil)
-	switch {
-	case err == nil:
+	if err != nil {
+		brokers.Empty = sentence(err.Error())
+	} else {
 		for _, name := range slices.Sorted(maps.Keys(nodes.Brokers)) {
 			brokers.add(name, nodes.Brokers[name])
 		}
-	case errors.Is(err, fleet.ErrIncomplete), errors.Is(err, fleet.ErrReading):
-		brokers.Empty = sentence(err.Error())
-	default:
-		return err
 	}
-	return c.tables(v, &tablePage{Title: "Provisioners and brokers", Tables: []*table{provisioners, brokers, features}})
+	return c.tables(v, "Provisioners and brokers", "", provisioners, brokers, features)
 }
 
 // backupsSince is how far back the page of backups looks.
@@ -123,10 +115,7 @@ func (c installationPages) backups(v *visit) error {
 		return err
 	}
 	slices.Reverse(t.Rows)
-	return c.tables(v, &tablePage{
-		Title: "Backups",
-		Note: "Backups that were begun in the last 30 days. Only the command that wrote a file knows whether it is " +
-			"complete; `muster backup FILE --verify` reads it again. `muster restore --help` says how to restore one.",
-		Tables: []*table{t},
-	})
+	return c.tables(v, "Backups", "Backups that were begun in the last 30 days. Only the command that wrote a file "+
+		"knows whether it is complete; `muster backup FILE --verify` reads it again. `muster restore --help` says how "+
+		"to restore one.", t)
 }

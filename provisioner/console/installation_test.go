@@ -67,7 +67,7 @@ func TestTheInstallationIsShown(t *testing.T) {
 		"/operators": {"certified", "admin", "viewer", known.Serial, known.Ends.Format(time.RFC3339), ">removed<",
 			"anna", "left us"},
 		"/signers":    {">trusted<", "Ed25519"},
-		"/authority":  {"root", "issuing", ">present<", f.Daemon().Orders().Process.Authority().Fingerprint, "/v1/crl.pem"},
+		"/authority":  {"root", "issuing", ">present<", f.Daemon().Orders().Process.Authority().Fingerprint, "/v1/crl.pem", "/v1/ca.pem"},
 		"/webhooks":   {"pager", "https://hooks.example.net", "io.muster.alarm.raised", "no event yet"},
 		"/components": {">running<", "enrollment", "No node is connected"},
 	} {
@@ -101,7 +101,7 @@ func TestTheReplacementOfTheAuthorityIsFollowed(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Allow(n.Identity)
 	f.Apply(n, f.Enroll(n))
-	lacks(t, v.see("/authority"), "Progress")
+	lacks(t, v.see("/authority"), "In use by")
 	roll := setup.Maker{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
 	rolled, err := roll.Roll()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestTheReplacementOfTheAuthorityIsFollowed(t *testing.T) {
 	f.Stop()
 	f.Start()
 	v = signedIn(t, f, "otto", trust.RoleViewer)
-	says(t, v.see("/authority"), "Progress", ">previous<", `<td class="count">1</td>`, `<td class="count">0</td>`)
+	says(t, v.see("/authority"), "In use by nodes and operators", ">previous<", `<td class="count">1</td>`, `<td class="count">0</td>`)
 }
 
 // All see which policy decides. Its text is for admins, without the values of secrets; they try an input, which changes

@@ -27,13 +27,8 @@ func (c installationPages) operators(v *visit) error {
 		t.add(o.Name, state, o.Role, list(o.Names), o.KeyType, as("hash", o.Serial), o.Ends, o.At, byName(o.By),
 			as("long", o.Why))
 	}
-	return c.tables(v, &tablePage{
-		Title: "Operators",
-		Note: "Operators with a certificate or a key. Those that sign in at a provider are below Sessions. " +
-			"An admin adds and removes them: `muster operator add`, `muster operator remove`.",
-		Links:  []cell{{Text: "Sessions", Link: "/sessions"}},
-		Tables: []*table{t},
-	})
+	return c.tables(v, "Operators", "Operators with a certificate or a key. Those that sign in at a provider are "+
+		"below Sessions. An admin adds and removes them: `muster operator add`, `muster operator remove`.", t)
 }
 
 func (c installationPages) signers(v *visit) error {
@@ -54,13 +49,8 @@ func (c installationPages) signers(v *visit) error {
 		t.add(name, signerState(s, c.cfg.Now()), s.KeyType, list(s.Sites), list(s.Identities), s.NotAfter,
 			s.Source, as("hash", s.ID), s.At, byName(s.By), as("long", s.Why))
 	}
-	return c.tables(v, &tablePage{
-		Title: "Signers",
-		Note: "Their tokens are trusted, within the limits of sites and nodes. Their keys are not here. " +
-			"An admin adds and removes them: `muster signer add`, `muster signer remove`.",
-		Links:  []cell{{Text: "Tokens", Link: "/tokens"}},
-		Tables: []*table{t},
-	})
+	return c.tables(v, "Signers", "Their tokens are trusted, within the limits of sites and nodes. Their keys are not "+
+		"here. An admin adds and removes them: `muster signer add`, `muster signer remove`.", t)
 }
 
 func signerState(s trust.SignerInfo, now time.Time) cell {

@@ -10,10 +10,8 @@ import (
 
 // A tablePage is a page of tables.
 type tablePage struct {
-	Title  string
-	Note   string // commands between backquotes
-	Links  []cell
-	Tables []*table
+	Title, Note string // commands of the note between backquotes
+	Tables      []*table
 }
 
 // A table has the name of each row in its first column.
@@ -34,10 +32,10 @@ type cell struct {
 	Time time.Time // instead of Text; zero: none
 }
 
-// add adds a row. Values are cells, times, numbers and texts.
+// add adds a row. Values are cells, times, numbers and texts; those beyond the columns are left out.
 func (t *table) add(values ...any) {
-	row := make([]cell, len(values))
-	for i, value := range values {
+	row := make([]cell, min(len(values), len(t.Columns)))
+	for i, value := range values[:len(row)] {
 		row[i] = cell{Text: cli.Printable(fmt.Sprint(value))}
 		switch v := value.(type) {
 		case cell:
@@ -63,4 +61,6 @@ func byName(by string) string { return strings.TrimPrefix(by, "operator:") }
 func chip(text, tone string) cell { return cell{Text: text, As: "chip", Tone: tone} }
 
 // tables shows a page of tables below Installation.
-func (c *Console) tables(v *visit, p *tablePage) error { return c.page(v, "table", p.Title, p) }
+func (c *Console) tables(v *visit, title, note string, all ...*table) error {
+	return c.page(v, "table", title, &tablePage{title, note, all})
+}

@@ -47,7 +47,8 @@ func TestManyNodesAtOnce(t *testing.T) {
 		}
 	}
 	b.visit("/nodes?state=provisioned&limit=5")
-	b.do(chromedp.Click("#all", chromedp.ByQuery), chromedp.SetValue("#verdict", "restart", chromedp.ByQuery),
+	b.eventually("all are ticked", `(document.querySelector("#all").checked ||= true)`) // a live part may be replaced
+	b.do(chromedp.SetValue("#verdict", "restart", chromedp.ByQuery),
 		chromedp.Click("#list form button:not(.copy)", chromedp.ByQuery), chromedp.WaitVisible("#why", chromedp.ByQuery),
 		chromedp.SetValue("#why", "new version", chromedp.ByQuery), chromedp.Click("main form button", chromedp.ByQuery))
 	b.eventually("their agents are not connected", `document.querySelector("#failed")?.innerText?.includes("not connected")`)

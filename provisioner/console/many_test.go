@@ -82,8 +82,8 @@ func TestManyAtOnce(t *testing.T) {
 	f.Apply(again, f.Enroll(again))
 	ticked := boxes(t, page, "web1.example.net", "web2.example.net", "web3.example.net")
 	order := append([]string{"verdict", "revoke", "query", "state=provisioned"}, ticked...)
-	says(t, v.post("/many", order...).body, "3 nodes", "3 provisioned", "web1.example.net", "This cannot be undone",
-		"Stop after more failures than")
+	says(t, v.post("/many", order...).body, "3 nodes</strong> (3 provisioned): ", "web1.example.net", "This cannot be undone",
+		"Stop if more than this number fail")
 	job := v.ordered("/many", "0", order...)
 	f.Eventually("the job has ended", func() bool { return strings.Contains(v.see(job), "finished") })
 	says(t, v.see(job), "Revoke: 3 nodes", "2 done · 0 failed · 1 left alone · 0 not tried", "web2.example.net", "ticket 17", "anna",

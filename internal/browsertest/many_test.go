@@ -25,7 +25,7 @@ func TestManyNodesAtOnce(t *testing.T) {
 		document.querySelector("tbody th").innerText.startsWith("web9")`)
 	b.tabTo(`a[href*="page=2"]`)
 	b.press(kb.Enter)
-	b.eventually("the second page", `document.querySelector(".pager [aria-current]")?.innerText === "2"`)
+	b.eventually("the second page", `document.readyState === "complete" && document.querySelector(".pager [aria-current]")?.innerText === "2"`)
 	b.press("j", "x", "j", "x")
 	b.eventually("two are ticked", `document.querySelectorAll("tbody input:checked").length === 2`)
 	names := strings.Split(evaluate[string](b,

@@ -62,7 +62,8 @@ func (b *tab) accessible(axe, where string) {
 func pagesOf(f *testbed.Fleet) [][2]string {
 	tid := string(f.Record("web1.example.net").Token)
 	return [][2]string{
-		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-sorted", "/nodes?sort=-expires&page=2&limit=10"}, {"jobs", "/jobs"}, {"nodes-searched",
+		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-sorted", "/nodes?sort=-expires&page=2&limit=10"},
+		{"jobs", "/jobs"}, {"nodes-searched",
 			"/nodes?q=*.example.net&state=provisioned&expires_before=30d&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
 		{"nodes-by-fact", "/nodes?fact=role%3Dweb&fact=rack%3Dr*"}, {"nodes-by-other-fact", "/nodes?fact=kernel%3D6"},
 		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"},

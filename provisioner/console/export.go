@@ -1,175 +1,146 @@
 package console
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
+	"muster/internal/paging"
 	"muster/provisioner/fleet"
-	"muster/provisioner/operate"
 	"muster/provisioner/services"
 )
 
-// A column of an exported list.
-type column[T any] struct {
-	name  string
-	value func(*T) string
+// A file is an exported list: JSON as the API has it, or CSV with the named members of that; IN.NAME is a member of IN.
+// Nothing is sent before its first row. Writes ignore that the browser has gone.
+type file struct {
+	v       *visit
+	members []string
+	csv     *csv.Writer // nil: JSON
+	begun   bool
 }
 
-// export sends all rows as a file: CSV with the columns, or JSON as the API has it. An answer that is not sent to its
-// end is cut, so that it is not taken for the whole list.
-func export[T any](c *Console, v *visit, columns []column[T], rows func(each func(*T)) error) error {
-	name := path.Base(v.r.URL.Path)
-	asCSV := strings.HasSuffix(name, ".csv")
-	lines, objects, sep := csv.NewWriter(v.w), json.NewEncoder(v.w), "["
-	begin := func() {
-		kind := "application/json"
-		if asCSV {
-			kind = "text/csv; charset=utf-8"
-		}
-		v.w.Header().Set("Content-Type", kind)
-		v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-		cells := make([]string, len(columns))
-		for i := range columns {
-			cells[i] = columns[i].name
-		}
-		if asCSV {
-			_ = lines.Write(cells) // the browser has gone; so too below
-		}
+func newFile(v *visit, members ...string) *file {
+	f := &file{v: v, members: members}
+	if strings.HasSuffix(v.r.URL.Path, ".csv") {
+		f.csv = csv.NewWriter(v.w)
 	}
-	begun := false
-	each := func(row *T) {
-		if !begun {
-			begun = true
-			begin()
-		}
-		if !asCSV {
-			_, _ = v.w.Write([]byte(sep))
-			sep = ","
-			_ = objects.Encode(row)
-			return
-		}
-		cells := make([]string, len(columns))
-		for i := range columns {
-			cells[i] = inert(columns[i].value(row))
-		}
-		_ = lines.Write(cells)
+	return f
+}
+
+func (f *file) begin() {
+	f.begun = true
+	f.v.w.Header().Set("Content-Type", "application/json")
+	f.v.w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", path.Base(f.v.r.URL.Path)))
+	if f.csv != nil {
+		f.v.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		_ = f.csv.Write(f.members)
 	}
-	err := rows(each)
+}
+
+func (f *file) add(row any) {
+	sep := ",\n"
+	if !f.begun {
+		sep = "["
+		f.begin()
+	}
+	b, err := json.Marshal(row)
 	switch {
-	case err != nil && begun:
-		c.cfg.Log.WarnContext(v.r.Context(), "answer not sent to its end", "subject", subject(v.r), "by", v.login.By(),
-			"err", err)
-		panic(http.ErrAbortHandler)
-	case err != nil:
-		return err
-	case !begun:
-		begin()
-	}
-	if lines.Flush(); !asCSV {
-		if sep == "[" {
-			_, _ = v.w.Write([]byte(sep))
+	case err != nil: // no row has what JSON lacks
+	case f.csv == nil:
+		_, _ = f.v.w.Write(append([]byte(sep), b...))
+	default:
+		var all map[string]any
+		read := json.NewDecoder(bytes.NewReader(b))
+		read.UseNumber()
+		_ = read.Decode(&all)
+		cells := make([]string, len(f.members))
+		for i, name := range f.members {
+			cells[i] = memberText(all, name)
 		}
-		_, _ = v.w.Write([]byte("]\n"))
+		_ = f.csv.Write(cells)
 	}
-	return nil
 }
 
-// inert prevents that a spreadsheet takes a text of a node for a formula.
-func inert(text string) string {
+func memberText(row map[string]any, name string) (text string) {
+	if in, member, inner := strings.Cut(name, "."); inner {
+		row, _ = row[in].(map[string]any)
+		name = member
+	}
+	if v := row[name]; v != nil {
+		text = fmt.Sprint(v)
+	}
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
+		return "'" + text // no spreadsheet shall take a text of a node for a formula
 	}
 	return text
 }
 
-func exported(t time.Time) string {
-	if t.IsZero() {
-		return ""
+// end cuts an answer that is not sent to its end, so that it is not taken for the whole list.
+func (f *file) end(err error) error {
+	switch {
+	case err != nil && f.begun:
+		panic(http.ErrAbortHandler)
+	case err != nil:
+		return err
+	case !f.begun && f.csv == nil:
+		f.begin()
+		_, _ = f.v.w.Write([]byte("["))
+	case !f.begun:
+		f.begin()
 	}
-	return t.UTC().Format(time.RFC3339)
+	if f.csv != nil {
+		f.csv.Flush()
+	} else {
+		_, _ = f.v.w.Write([]byte("]\n"))
+	}
+	return nil
 }
 
 func (c nodePages) export(v *visit) error {
-	columns := []column[fleet.Node]{
-		{"identity", func(n *fleet.Node) string { return string(n.Identity) }},
-		{"state", func(n *fleet.Node) string { return string(n.State) }},
-		{"site", func(n *fleet.Node) string { return string(n.Site) }},
-		{"protocol", func(n *fleet.Node) string { return n.Protocol.String() }},
-		{"connected", func(n *fleet.Node) string { return string(n.Liveness().Connected) }},
-		{"since", func(n *fleet.Node) string { return exported(n.Liveness().Since) }},
-		{"broker", func(n *fleet.Node) string { return n.Liveness().Broker }},
-		{"seen", func(n *fleet.Node) string { return exported(n.Seen) }},
-		{"expires", func(n *fleet.Node) string { return exported(n.Expires) }},
-		{"serial", func(n *fleet.Node) string { return n.Serial }},
-		{"token_id", func(n *fleet.Node) string { return string(n.Token) }},
-		{"first_enrolled", func(n *fleet.Node) string { return exported(n.FirstEnrolled) }},
-		{"changed", func(n *fleet.Node) string { return exported(n.Changed) }},
-		{"agent", func(n *fleet.Node) string { return n.Agent }},
-		{"fault", func(n *fleet.Node) string { return n.Fault }},
-	}
+	members := strings.Fields("identity state site protocol connection.connected connection.since connection.broker " +
+		"seen expires serial token_id first_enrolled changed agent fault")
 	for _, fact := range c.cfg.Fleet.Facts() {
-		value := func(n *fleet.Node) string { return n.Facts.Value(fact) }
-		columns = append(columns, column[fleet.Node]{"fact:" + fact, value})
+		members = append(members, "facts."+fact)
 	}
-	return export(c.Console, v, columns, func(each func(*fleet.Node)) error {
-		return c.every(v, v.r.URL.Query(), each)
-	})
+	f := newFile(v, members...)
+	return f.end(c.every(v, v.r.URL.Query(), func(n *fleet.Node) { f.add(n) }))
 }
 
 func (c tokenPages) export(v *visit) error {
-	return export(c.Console, v, []column[operate.TokenSummary]{
-		{"tid", func(t *operate.TokenSummary) string { return string(t.ID) }},
-		{"signer", func(t *operate.TokenSummary) string { return t.SignerName }},
-		{"jti", func(t *operate.TokenSummary) string { return t.JTI }},
-		{"site", func(t *operate.TokenSummary) string { return string(t.Site) }},
-		{"uses", func(t *operate.TokenSummary) string { return strconv.Itoa(t.Uses) }},
-		{"used", func(t *operate.TokenSummary) string { return strconv.Itoa(t.Used) }},
-		{"expires_at", func(t *operate.TokenSummary) string { return exported(t.ExpiresAt) }},
-		{"first_seen", func(t *operate.TokenSummary) string { return exported(t.FirstSeen) }},
-	}, func(each func(*operate.TokenSummary)) error {
-		all, err := c.cfg.Orders.Tokens.List(v.r.Context())
-		for i := range all {
-			if v.login.Sites.Has(all[i].Site) {
-				each(&all[i])
-			}
+	f := newFile(v, "tid", "signer_name", "jti", "site", "uses", "used", "expires_at", "first_seen")
+	all, err := c.cfg.Orders.Tokens.List(v.r.Context())
+	for i := range all {
+		if v.login.Sites.Has(all[i].Site) {
+			f.add(&all[i])
 		}
-		return err
-	})
+	}
+	return f.end(err)
 }
 
 func (c certificatePages) export(v *visit) error {
-	return export(c.Console, v, []column[services.Listed]{
-		{"node", func(l *services.Listed) string { return string(l.Node) }},
-		{"name", func(l *services.Listed) string { return l.Name }},
-		{"state", func(l *services.Listed) string { return string(l.State) }},
-		{"names", func(l *services.Listed) string { return strings.Join(l.Names, " ") }},
-		{"serial", func(l *services.Listed) string { return l.Serial }},
-		{"expires", func(l *services.Listed) string { return exported(l.Expires) }},
-	}, func(each func(*services.Listed)) error {
-		given := v.r.URL.Query()
-		given.Del("page")
-		given.Set("limit", "1000")
-		q, err := services.ParseQuery(given, c.cfg.Now())
-		if err != nil {
-			return badRequest(err)
+	given := v.r.URL.Query()
+	given.Del("page")
+	given.Set("limit", strconv.Itoa(paging.MaxLimit))
+	q, err := services.ParseQuery(given, c.cfg.Now())
+	if err != nil {
+		return badRequest(err)
+	}
+	q.Of, q.Cursor = c.cfg.Fleet.At(v.login.Sites), ""
+	f := newFile(v, "node", "name", "state", "source", "profile", "serial", "expires", "code", "note")
+	for more := true; more && err == nil; more = q.Cursor != "" {
+		var page *services.Page
+		if page, err = c.cfg.Certificates.Index().Page(q); err != nil {
+			break
 		}
-		q.Of = c.cfg.Fleet.At(v.login.Sites)
-		for q.Cursor = ""; ; {
-			page, err := c.cfg.Certificates.Index().Page(q)
-			if err != nil {
-				return err
-			}
-			for i := range page.Certificates {
-				each(&page.Certificates[i])
-			}
-			if q.Cursor = page.Next; q.Cursor == "" {
-				return nil
-			}
+		for i := range page.Certificates {
+			f.add(&page.Certificates[i])
 		}
-	})
+		q.Cursor = page.Next
+	}
+	return f.end(err)
 }

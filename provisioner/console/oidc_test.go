@@ -204,8 +204,12 @@ func TestGroupsGiveRoles(t *testing.T) {
 	if a := v.get("/do/pause"); a.status != http.StatusForbidden {
 		t.Errorf("a reader who pauses: %d", a.status)
 	}
-	f.Clock.Advance(61 * time.Minute)
+	f.Clock.Advance(11 * time.Hour)
+	if a := v.get("/"); a.status != http.StatusOK {
+		t.Errorf("within a working day: %d", a.status)
+	}
+	f.Clock.Advance(2 * time.Hour)
 	if a := v.get("/"); a.status != http.StatusSeeOther {
-		t.Errorf("after the end of the ID token: %d", a.status)
+		t.Errorf("after 12 hours: %d", a.status)
 	}
 }

@@ -191,7 +191,7 @@ var Members = []Member{
 	{"key_hash", "string", "SHA-256 of the public key in question, hex", "3f6c0a52…"},
 	{"pattern", "string", "the allow-list's entry", "web*.example.net"},
 	{"operator", "string", "the operator that is added, removed or refused", "vera"},
-	{"role", "string", "of the operator: viewer, operator, admin, foreman", "viewer"},
+	{"role", "string", "of the operator: viewer, auditor, operator, admin, foreman", "viewer"},
 	{"verb", "string", "what the node must do: reprovision, reconfigure, restart, shutdown", "restart"},
 	{"command", "string", "id of the command; one for all nodes of a batch", "V1StGXR8Z5jdHi6BmyT2aQ"},
 	{"by", "string", "the operator", "ada"},

@@ -122,7 +122,7 @@ func (c *Client) stream(ctx context.Context, method, path, header string, q io.R
 // inputsRoutes serve the inputs of decisions as JSON lines. They hold everything that nodes have reported, so the role
 // viewer must not read them.
 func inputsRoutes(s *Server) {
-	need := access{role: operator}
+	need := access{role: trust.RoleAuditor}
 	answer := stream{need: need, form: typeNDJSON, pieces: "Muster-Batches"}
 	s.handle("GET /v1/inputs", need, func(w http.ResponseWriter, r *http.Request) {
 		age, err := ageOf(r)

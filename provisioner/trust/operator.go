@@ -24,7 +24,8 @@ type OperatorRole string
 
 // The roles of operators.
 const (
-	RoleViewer   OperatorRole = "viewer" // reads
+	RoleViewer   OperatorRole = "viewer"  // reads
+	RoleAuditor  OperatorRole = "auditor" // also reads recorded inputs
 	RoleOperator OperatorRole = "operator"
 	RoleAdmin    OperatorRole = "admin" // may change signers and operators, and make backups
 	RoleForeman  OperatorRole = "foreman"
@@ -32,7 +33,7 @@ const (
 
 // OperatorRoles returns all roles, the weakest first, and last that of Foreman.
 func OperatorRoles() []OperatorRole {
-	return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin, RoleForeman}
+	return []OperatorRole{RoleViewer, RoleAuditor, RoleOperator, RoleAdmin, RoleForeman}
 }
 
 // Covers reports whether r includes need.
@@ -47,7 +48,7 @@ func (r OperatorRole) Covers(need OperatorRole) bool {
 // Check validates a role.
 func (r OperatorRole) Check() error {
 	if !slices.Contains(OperatorRoles(), r) {
-		return fmt.Errorf("role %.40q, want viewer, operator, admin or foreman", r)
+		return fmt.Errorf("role %.40q, want viewer, auditor, operator, admin or foreman", r)
 	}
 	return nil
 }

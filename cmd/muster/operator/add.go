@@ -60,7 +60,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Arg(c.Arg("name", "Name of the operator in events and history.").Required(), &n.name,
 		cli.Checked(trust.CheckOperatorName))
 	cli.Enum(cli.Flag(c, "role").Required(),
-		&n.role, "viewer", "operator", "admin", "foreman")
+		&n.role, "viewer", "auditor", "operator", "admin", "foreman")
 	cli.ParseEach(cli.Flag(c, "names"), &n.names, wire.ParseNamePattern)
 	cli.ParseEach(cli.Flag(c, "site"), (*[]jwt.Site)(&n.sites), jwt.ParseSite)
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)

@@ -1,9 +1,9 @@
 package console
 
-import (
-	"maps"
-	"slices"
-)
-
 // Routes returns the patterns of all pages for operators.
-func Routes() []string { return slices.Sorted(maps.Keys((&Console{}).table())) }
+func Routes() (all []string) {
+	for pattern := range (&Console{}).table() {
+		all = append(all, pattern)
+	}
+	return all
+}

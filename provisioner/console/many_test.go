@@ -80,6 +80,9 @@ func TestManyAtOnce(t *testing.T) {
 	f.Retire("web2.example.net")
 	again := f.Node("web2.example.net") // another machine gets the name
 	f.Apply(again, f.Enroll(again))
+	f.Eventually("the list has the new machine", func() bool {
+		return strings.Contains(v.see("/nodes?state=provisioned"), "5 nodes")
+	})
 	ticked := boxes(t, page, "web1.example.net", "web2.example.net", "web3.example.net")
 	order := append([]string{"verdict", "revoke", "query", "state=provisioned"}, ticked...)
 	says(t, v.post("/many", order...).body, "3 nodes</strong> (3 provisioned): ", "web1.example.net", "This cannot be undone",

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"html"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -104,6 +105,9 @@ func TestSearchingByEachKindOfText(t *testing.T) {
 		if got := listed(page); got != want {
 			t.Errorf("%s finds %q, want %q", text, got, want)
 		}
+	}
+	if a := v.get("/nodes?q=Hm_is_no_name"); a.status != http.StatusBadRequest {
+		t.Errorf("a text that is no name: %d", a.status)
 	}
 	says(t, v.see("/nodes?q="+r.Current.Serial), "Found by serial number")
 	says(t, v.see("/nodes?q="+strings.ToUpper(r.Current.KeyHash)), "Found by key")

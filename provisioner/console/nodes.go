@@ -229,6 +229,7 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 		readings = []fleet.Reading{{Set: func(*fleet.Filter) {}}}
 	}
 	var first *found
+	var wrong error // no name, for example
 	labels := text != "" && !strings.Contains(text, "=")
 	for i := 0; i < len(readings); i++ {
 		f := &found{query: q, by: readings[i].Of}
@@ -238,10 +239,12 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 		switch {
 		case err == nil && f.page.Total > 0:
 			return f, nil
-		case err != nil && (first == nil && last || f.query.Check() == nil):
-			return nil, err
-		case err == nil && first == nil:
-			first = f
+		case err == nil:
+			first = cmp.Or(first, f)
+		default:
+			if wrong = f.query.Check(); wrong == nil { // the text has this form, so the error is another
+				return nil, err
+			}
 		}
 		if last && labels {
 			labels = false
@@ -249,6 +252,9 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 				return nil, err
 			}
 		}
+	}
+	if first == nil {
+		return nil, badRequest(wrong)
 	}
 	return first, nil
 }

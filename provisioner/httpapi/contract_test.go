@@ -53,6 +53,7 @@ var elsewhere = map[string]string{
 	"POST /v1/tokens/{tid}/unfreeze": "a recovery that has frozen tokens: internal/testbed",
 	"POST /v1/recovery/end":          "a recovery: internal/testbed",
 	"POST /v1/tokens/{tid}/release":  "a claim whose node died: provisioner/withfleet/release_test.go",
+	"POST /v1/sessions/{id}/end":     "a session of OpenID Connect: sessions_test.go",
 	"POST /v1/webhooks/{name}/test":  "an endpoint that answers: cmd/muster/webhook_test.go",
 }
 

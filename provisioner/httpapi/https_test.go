@@ -273,9 +273,9 @@ func TestFailuresToReachAProvisionerAreToldApart(t *testing.T) {
 		"no login": {over(url, own, ""), "/v1/status",
 			"not an operator's credential; give a credential or a token with --login (MUSTER_LOGIN)"},
 		"a wrong login": {over(url, own, "x.y.z"), "/v1/status",
-			"not an operator's credential; use an operator's certificate or token; the provisioner's log says what is wrong"},
+			"not an operator's credential; use an operator's certificate or token, or `muster login`; the provisioner's log says what is wrong"},
 		"role too low": {over(url, viewer, ""), "/v1/inputs",
-			"operator:vera has the role viewer, but this request needs operator; ask an admin to change the role with `muster operator add`"},
+			"operator:vera has the role viewer, but this request needs auditor; ask an admin to change the role with `muster operator add`"},
 		"no socket": {httpapi.NewClient(filepath.Join(t.TempDir(), "control.sock")), "/v1/status",
 			"no such socket, so no provisioner with this data_dir runs on this machine: start the provisioner with `muster provisioner run`, or name its configuration with --config"},
 	} {

@@ -7,6 +7,27 @@ const dress = (() => {
 
   const instant = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g; // in sentences
 
+  // Tables that are whole on the page are sorted by a click on a head; sorted has the column by the table's label, minus: down.
+  const sorted = new Map();
+  const value = (row, column) => {
+    const cell = row.cells[column], time = cell.querySelector("time");
+    const text = time?.dateTime ?? cell.textContent.trim();
+    return cell.matches(".count") ? Number(text.replaceAll(/\D/g, "")) : text;
+  };
+  const sort = (table) => {
+    const by = sorted.get(table.parentElement.ariaLabel), rows = [...table.tBodies[0].rows];
+    for (const head of table.tHead.rows[0].cells) head.removeAttribute("aria-sort");
+    if (by === undefined) return;
+    const column = Math.abs(by) - 1, sign = Math.sign(by);
+    table.tHead.rows[0].cells[column].ariaSort = by < 0 ? "descending" : "ascending";
+    rows.sort((a, b) => {
+      const [x, y] = [value(a, column), value(b, column)];
+      return sign * (typeof x === "number" ? x - y : x.localeCompare(y, "en", { numeric: true }));
+    });
+    table.tBodies[0].append(...rows);
+  };
+  const sortable = (page, table) => !page.querySelector(".pager a") && !table.tHead.querySelector("a") && table.tBodies[0].rows.length > 1;
+
   // dress completes a page as the provisioner sent it. A second call changes nothing.
   const dress = (page) => {
     for (const time of page.querySelectorAll("time[datetime]")) {
@@ -28,9 +49,30 @@ const dress = (() => {
       hash.dataset.dressed = "";
       (hash.closest("a") ?? hash).after(copy);
     }
+    for (const table of page.querySelectorAll(".scroll > table:has(thead th):not([data-dressed])")) {
+      if (!sortable(page, table)) continue;
+      table.dataset.dressed = "";
+      for (const head of table.tHead.querySelectorAll("th")) {
+        const button = page.createElement("button");
+        button.type = "button";
+        button.className = "sort";
+        button.append(...head.childNodes);
+        head.append(button);
+      }
+      sort(table);
+    }
   };
   dress(document);
   document.getElementById("zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+  document.addEventListener("click", (event) => {
+    const head = event.target.closest?.(".sort")?.closest("th");
+    if (!head) return;
+    if (event.detail > 0) event.target.blur(); // a part with the focus is not refreshed
+    const table = head.closest("table"), label = table.parentElement.ariaLabel, column = head.cellIndex + 1;
+    sorted.set(label, sorted.get(label) === column ? -column : column);
+    sort(table);
+  });
 
   const said = document.getElementById("said");
   document.addEventListener("click", async (event) => {

@@ -27,7 +27,9 @@ func (c certificatePages) certificates(v *visit) error {
 		err = badRequest(err)
 	} else {
 		q.Of = c.cfg.Fleet.At(v.login.Sites)
-		p.Page, err = c.cfg.Certificates.Index().Page(q)
+		if p.Page, err = c.cfg.Certificates.Index().Page(q); err == nil {
+			p.Pages = pageNumbers(p.Page.Total, q.Query)
+		}
 	}
 	return c.list(v, "certificates", "Certificates", &p.listForm, p, err)
 }

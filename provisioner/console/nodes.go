@@ -23,6 +23,7 @@ type listForm struct {
 
 	Path    string // of the page
 	Problem string // of the request
+	Pages   []int  // numbers of pages to link to, 0 for a gap
 }
 
 func formOf(v *visit) listForm { return listForm{Values: v.r.URL.Query(), Path: v.r.URL.Path} }
@@ -69,7 +70,6 @@ type nodesPage struct {
 	None      bool   // nothing was ticked
 	By        string // what the text of the search is; "": a name
 	Page      *fleet.Page
-	Pages     []int          // numbers of pages to link to, 0 for a gap
 	Waiting   []*waiting.Key // keys that the search finds, if no node
 }
 
@@ -138,8 +138,8 @@ func pageNumbers(total int, q paging.Query) (numbers []int) {
 }
 
 // Here is the number of the page.
-func (p *nodesPage) Here() int {
-	n, _ := strconv.Atoi(p.Get("page"))
+func (f *listForm) Here() int {
+	n, _ := strconv.Atoi(f.Get("page"))
 	return max(n, 1)
 }
 

@@ -52,7 +52,7 @@ func (c *Console) endSession(v *visit, o *order) error {
 	return nil
 }
 
-// command gives a waiting `muster login` of the browser's machine a code, by a redirect to the port of loopback at
+// command gives a waiting `muster login` of the browser's machine a session, by a redirect to the port of loopback at
 // which it listens.
 func (c *Console) command(v *visit) error {
 	if v.login.Session == "" {
@@ -72,8 +72,8 @@ func (c *Console) command(v *visit) error {
 		o.On, o.Why = []string{"muster login on this machine"}, "muster login"
 		o.Fields = url.Values{"port": {v.r.FormValue("port")}, "challenge": {challenge}}
 		o.do = func(ctx context.Context, _ trust.Cause) error {
-			code, err := c.cfg.Login.Code(ctx, v.login, challenge, v.r.RemoteAddr)
-			o.Back = home + "/" + code
+			text, err := c.cfg.Login.Command(ctx, v.login, challenge, v.r.RemoteAddr)
+			o.Back = home + "/" + text
 			return err
 		}
 		return nil

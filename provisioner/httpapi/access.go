@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
@@ -28,9 +29,7 @@ type access struct {
 }
 
 type caller struct {
-	by     string
-	role   trust.OperatorRole
-	sites  trust.Sites
+	Self
 	remote bool // over HTTPS
 }
 
@@ -48,7 +47,7 @@ func loginOf(ctx context.Context) (l caller, ok bool) {
 // by returns the caller's name for events and history.
 func by(ctx context.Context) string {
 	l, _ := loginOf(ctx)
-	return l.by
+	return l.By
 }
 
 // handle registers a route for callers with the required access.
@@ -75,12 +74,12 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			}
 			r = r.WithContext(withLogin(r.Context(), l))
 		}
-		if !l.role.Covers(need.role) && (!need.foreman || l.role != trust.RoleForeman) {
+		if !l.Role.Covers(need.role) && (!need.foreman || l.Role != trust.RoleForeman) {
 			s.forbid(w, r, l, need.role)
 			return
 		}
-		if l.sites != nil {
-			if err := s.within(pattern, r, l.sites); err != nil {
+		if l.Sites != nil {
+			if err := s.within(pattern, r, l.Sites); err != nil {
 				s.fail(w, r, err)
 				return
 			}
@@ -91,11 +90,11 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 
 func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs trust.OperatorRole) {
 	s.cfg.Log.WarnContext(r.Context(), "operator's request refused",
-		"subject", subject(r), "by", l.by, "role", l.role, "needs", needs)
+		"subject", subject(r), "by", l.By, "role", l.Role, "needs", needs)
 	w.Header().Set("WWW-Authenticate",
 		fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))
 	p := &Problem{
-		Detail: fmt.Sprintf("%s has the role %s, but this request needs %s", l.by, l.role, needs),
+		Detail: fmt.Sprintf("%s has the role %s, but this request needs %s", l.By, l.Role, needs),
 		Status: http.StatusForbidden,
 		Remedy: "ask an admin to change the role with `muster operator add`",
 	}
@@ -125,7 +124,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 	if err != nil {
 		return caller{}, err
 	}
-	return caller{by: l.By(), role: l.Role, sites: l.Sites, remote: true}, nil
+	return caller{Self{l.By(), l.Role, l.Sites, l.Expires}, true}, nil
 }
 
 var errNoReason = errors.New("why: missing: a change over HTTPS needs a reason, for the history")
@@ -152,13 +151,16 @@ type Self struct {
 	By    string             `json:"by"`
 	Role  trust.OperatorRole `json:"role"`
 	Sites trust.Sites        `json:"sites,omitempty"`
+
+	// Expires is when the token or the session expires, absent without one.
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 func operatorRoutes(s *Server) {
 	operators := s.cfg.Orders.Operators
 	get(s, viewer, "/v1/self", func(r *http.Request) (*Self, error) {
 		l, _ := loginOf(r.Context())
-		return &Self{By: l.by, Role: l.role, Sites: l.sites}, nil
+		return &l.Self, nil
 	})
 	getList(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
 		return operators.List(r.Context())

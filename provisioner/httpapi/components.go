@@ -67,7 +67,7 @@ func componentRoutes(s *Server) {
 				Reason:       f.Reason,
 			}
 			maps.Copy(v.Settings, f.Settings)
-			if l.role != trust.RoleForeman {
+			if l.Role != trust.RoleForeman {
 				all[f.Name] = v
 			} else if f.Name == fleet.FeaturePuppetCA && f.State != fleet.FeatureDisabled {
 				// Foreman deletes a feature that does not run.

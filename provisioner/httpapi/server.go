@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		srv := s.server(ctx)
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return withLogin(ctx, caller{by: peerName(c), role: trust.RoleAdmin})
+			return withLogin(ctx, caller{Self: Self{By: peerName(c), Role: trust.RoleAdmin}})
 		}
 		err := serve(ctx, srv, s.socket)
 		_ = os.Remove(s.cfg.Socket) // replaced at the next start

@@ -71,7 +71,7 @@ func (s *Server) within(pattern string, r *http.Request, sites trust.Sites) erro
 // sitesOf returns the limit of the caller, or nil.
 func sitesOf(ctx context.Context) trust.Sites {
 	l, _ := loginOf(ctx)
-	return l.sites
+	return l.Sites
 }
 
 // statusAt is the status for an operator with a limit to sites: it has nothing of provisioners.

@@ -101,10 +101,10 @@ func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
 	switch {
 	case errors.Is(err, login.ErrLogin):
 		return err
-	case err == nil && !l.role.Covers(needs):
-		return fmt.Errorf("%s now has role %s", l.by, l.role)
-	case err == nil && !slices.Equal(l.sites, before.sites):
-		return fmt.Errorf("%s is now limited to other sites: %s", l.by, l.sites)
+	case err == nil && !l.Role.Covers(needs):
+		return fmt.Errorf("%s now has role %s", l.By, l.Role)
+	case err == nil && !slices.Equal(l.Sites, before.Sites):
+		return fmt.Errorf("%s is now limited to other sites: %s", l.By, l.Sites)
 	}
 	return nil
 }

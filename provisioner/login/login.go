@@ -125,8 +125,8 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 // Token is [Verifier.Certificate] for a token that the operator has signed, see [jwt.SignOperator], or for a session.
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	return v.login(ctx, source, func(l *Login) error {
-		if sessionText.MatchString(text) {
-			return v.session(ctx, l, text, source)
+		if parts := sessionText.FindStringSubmatch(text); parts != nil {
+			return v.session(ctx, l, parts, source)
 		}
 		token, err := jwt.ParseOperator(text)
 		if err != nil {

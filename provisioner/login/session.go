@@ -20,12 +20,11 @@ import (
 
 const (
 	sessionLife = 12 * time.Hour // a working day: some providers' ID tokens end after minutes
-	maxCode     = time.Minute    // from the browser to the waiting `muster login`
 	noteAgain   = 10 * time.Minute
 )
 
-// sessionText is a session or a code as its holder shows it: person and secret.
-var sessionText = regexp.MustCompile(`^muster\.([0-9a-f]{32})\.([A-Za-z0-9_-]{43})$`)
+// sessionText is a session as its holder shows it: person, secret, and the verifier of a command.
+var sessionText = regexp.MustCompile(`^muster\.([0-9a-f]{32})\.([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{43})?$`)
 
 // ErrNoSession means that there is no such live session.
 var ErrNoSession = errors.New("no such session: it has ended")
@@ -40,21 +39,22 @@ func (v *Verifier) SignIn(ctx context.Context, f Flow, back url.Values, source s
 	l, err := v.login(ctx, source, func(l *Login) error {
 		of, err := v.oidc.finish(ctx, f, back, v.cfg.Now)
 		if err == nil {
-			text, err = v.begin(ctx, l, of, of.Sessions[0], source)
+			text, err = v.begin(ctx, l, of, "", source)
 		}
 		return err
 	})
 	return l, text, err
 }
 
-// begin writes a session of a person, and sets the login.
-func (v *Verifier) begin(ctx context.Context, l *Login, of *orders.Sessions, s orders.Session, source string,
-) (text string, err error) {
-	text, s.Hash = orders.NewSecret()
-	s.ID, s.Created = wire.NewID(), v.cfg.Now().UTC().Truncate(time.Second)
+// begin writes the session of a person, and sets the login.
+func (v *Verifier) begin(ctx context.Context, l *Login, of *orders.Sessions, challenge, source string) (text string,
+	err error) {
+	s := of.Sessions[0]
+	text, _ = orders.NewSecret()
+	s.ID, s.Hash, s.Created = wire.NewID(), wire.Sum([]byte(text+challenge)), v.cfg.Now().UTC().Truncate(time.Second)
 	s.Source, s.Used = hostOf(source), s.Created
 	err = v.change(ctx, of, func(all []orders.Session) []orders.Session { return append(all, s) })
-	if err == nil && s.Challenge == "" {
+	if err == nil {
 		v.emit(events.Event{Type: events.SessionBegun, Operator: s.Name, Role: string(s.Role), Source: s.Source})
 	}
 	l.of(of.Person, &s)
@@ -102,28 +102,15 @@ func (v *Verifier) live(e trust.Entry[*orders.Sessions]) *orders.Sessions {
 	return &live
 }
 
-// find returns the session or the code with a text.
-func (v *Verifier) find(text, challenge string) (*orders.Sessions, *orders.Session) {
-	parts := sessionText.FindStringSubmatch(text)
-	if parts == nil {
-		return nil, nil
-	}
+// session logs in by a session's text, and notes where it is used. parts are those of sessionText.
+func (v *Verifier) session(ctx context.Context, l *Login, parts []string, source string) error {
 	e, _ := v.sessions.Get(parts[1])
-	all, hash := v.live(e), wire.Sum([]byte(parts[2]))
-	i := slices.IndexFunc(all.Sessions,
-		func(s orders.Session) bool { return same(s.Hash, hash) && same(s.Challenge, challenge) })
+	all, hash := v.live(e), wire.Sum([]byte(parts[2]+Challenge(parts[3])))
+	i := slices.IndexFunc(all.Sessions, func(s orders.Session) bool { return same(s.Hash, hash) })
 	if i < 0 {
-		return nil, nil
-	}
-	return all, &all.Sessions[i]
-}
-
-// session logs in by a session's text, and notes where it is used.
-func (v *Verifier) session(ctx context.Context, l *Login, text, source string) error {
-	all, s := v.find(text, "")
-	if s == nil {
 		return ErrNoSession
 	}
+	s := &all.Sessions[i]
 	l.of(all.Person, s)
 	now, from := v.cfg.Now().UTC().Truncate(time.Second), hostOf(source)
 	if from == s.Source || now.Sub(s.Used) < noteAgain {
@@ -141,52 +128,25 @@ func (v *Verifier) session(ctx context.Context, l *Login, text, source string) e
 	return nil
 }
 
-// Code returns a code with which `muster login` gets a session like that of l, which must have one. challenge is
-// [Challenge] of its verifier.
-func (v *Verifier) Code(ctx context.Context, l *Login, challenge, source string) (string, error) {
-	e, _ := v.sessions.Get(l.person)
-	of := v.live(e)
-	i := slices.IndexFunc(of.Sessions, func(s orders.Session) bool { return s.ID == l.Session })
-	if i < 0 || challenge == "" {
+// Command begins a session like that of l for a waiting `muster login`, which makes a verifier of 43 characters of
+// base64url. Its token is the text with the verifier, so the browser that carries the text to it has no session.
+// challenge is [Challenge] of the verifier.
+func (v *Verifier) Command(ctx context.Context, l *Login, challenge, source string) (text string, err error) {
+	if l.Session == "" || challenge == "" {
 		return "", ErrNoSession
 	}
-	s := of.Sessions[i]
-	s.Challenge, s.Until = challenge, s.Expires
-	if soon := v.cfg.Now().Add(maxCode); soon.Before(s.Expires) {
-		s.Expires = soon
-	}
-	return v.begin(ctx, &Login{}, of, s, source)
+	s := orders.Session{Name: l.Name, Role: l.Role, Sites: l.Sites, Agent: "command", Expires: l.Expires}
+	return v.begin(ctx, &Login{}, &orders.Sessions{Schema: orders.SessionSchema, Person: l.person,
+		Issuer: v.oidc.Issuer, Sessions: []orders.Session{s}}, challenge, source)
 }
 
-// Challenge returns what [Verifier.Code] needs of a verifier.
+// Challenge returns what [Verifier.Command] needs of a verifier; "" of none.
 func Challenge(verifier string) string {
+	if verifier == "" {
+		return ""
+	}
 	sum := sha256.Sum256([]byte(verifier))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-// Redeem turns a code into a session, once. Errors are those of [Verifier.Certificate].
-func (v *Verifier) Redeem(ctx context.Context, code, verifier, source string) (_ *Login, text string, err error) {
-	l, err := v.login(ctx, source, func(l *Login) error {
-		of, s := v.find(code, Challenge(verifier))
-		if s == nil {
-			return ErrNoSession
-		}
-		spent := false
-		err := v.change(ctx, of, func(all []orders.Session) []orders.Session {
-			rest := slices.DeleteFunc(slices.Clone(all), func(c orders.Session) bool { return c.ID == s.ID })
-			spent = len(rest) == len(all)
-			return rest
-		})
-		if err == nil && spent { // by a request at the same time
-			err = ErrNoSession
-		}
-		if err == nil {
-			s.Challenge, s.Agent, s.Expires, s.Until = "", "command", s.Until, time.Time{}
-			text, err = v.begin(ctx, l, of, *s, source)
-		}
-		return err
-	})
-	return l, text, err
 }
 
 // Sessions returns the live sessions, the newest first, without their hashes. The error wraps
@@ -198,9 +158,8 @@ func (v *Verifier) Sessions() ([]orders.Session, error) {
 	var list []orders.Session
 	for _, e := range v.sessions.All() {
 		for _, s := range v.live(e).Sessions {
-			if s.Hash = ""; s.Challenge == "" {
-				list = append(list, s)
-			}
+			s.Hash = ""
+			list = append(list, s)
 		}
 	}
 	slices.SortFunc(list, func(a, b orders.Session) int { return b.Created.Compare(a.Created) })

@@ -29,12 +29,9 @@ type Sessions struct {
 type Session struct {
 	ID   string `json:"id"` // shown to operators
 	Name string `json:"name"`
-	Hash string `json:"hash,omitempty"` // SHA-256 of the secret in hex; not in lists
 
-	// Challenge makes it a code for `muster login`: SHA-256 of the verifier that turns the code into a session until
-	// Until.
-	Challenge string    `json:"challenge,omitempty"`
-	Until     time.Time `json:"until,omitzero"`
+	// SHA-256 in hex of the secret, and of the challenge of a command; not in lists.
+	Hash string `json:"hash,omitempty"`
 
 	Role    trust.OperatorRole `json:"role"`
 	Sites   trust.Sites        `json:"sites,omitempty"`

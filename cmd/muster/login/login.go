@@ -3,7 +3,6 @@ package login
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/login"
 	"muster/provisioner/orders"
@@ -56,9 +54,9 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addEnd(c, all)
 }
 
-// saved is the answer of "muster login", without the token.
+// saved is the answer of "muster login".
 type saved struct {
-	httpapi.NewSession
+	httpapi.Self
 	File string `json:"file"`
 }
 
@@ -71,11 +69,12 @@ func signIn(ctx context.Context, o *verb.Operator) (*saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	verifier, codes := rand.Text()+rand.Text(), make(chan string, 1)
+	verifier, _ := orders.NewSecret()
+	texts := make(chan string, 1)
 	//nolint:gosec // one browser of this machine
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case codes <- strings.TrimPrefix(r.URL.Path, "/"):
+		case texts <- strings.TrimPrefix(r.URL.Path, "/"):
 			_, _ = fmt.Fprintln(w, "You can close this page, and go on at the command.")
 		default:
 			http.Error(w, "the command has its answer", http.StatusGone)
@@ -89,15 +88,12 @@ func signIn(ctx context.Context, o *verb.Operator) (*saved, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case code := <-codes:
-		s, err := verb.Post[*saved](ctx, o, "/v1/login",
-			httpapi.LoginCode{Code: wire.Secret(code), Verifier: wire.Secret(verifier)})
-		if err != nil {
+	case text := <-texts:
+		if err := verb.SaveSession(file, text+verifier); err != nil {
 			return nil, err
 		}
-		text := s.Token
-		s.File, s.Token = file, ""
-		return s, verb.SaveSession(file, text)
+		self, err := verb.Get[httpapi.Self](ctx, o, "/v1/self")
+		return &saved{self, file}, err
 	}
 }
 

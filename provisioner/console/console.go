@@ -67,6 +67,7 @@ type Shadow struct {
 type Console struct {
 	cfg   Config
 	mux   *http.ServeMux
+	table map[string]route // pages for operators, by pattern
 	pages pages
 	jobs  *jobs
 	ended chan struct{} // closed when Run ends, which ends streams

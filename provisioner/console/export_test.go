@@ -2,7 +2,7 @@ package console
 
 // Routes returns the patterns of all pages for operators.
 func Routes() (all []string) {
-	for pattern := range (&Console{}).table() {
+	for pattern := range (&Console{}).operatorRoutes() {
 		all = append(all, pattern)
 	}
 	return all

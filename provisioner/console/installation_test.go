@@ -147,6 +147,13 @@ configuration := {"plugin.security.password": "hush", "color": "<b>blue</b>", "i
 		t.Errorf("a viewer tries an input: %d", a.status)
 	}
 
+	otto := signedIn(t, f, "otto", trust.RoleAuditor)
+	says(t, otto.see("/policies"), "startswith(input.identity", "muster.enroll_test.test_web")
+	lacks(t, otto.see("/policies"), "Try an input", "hush", "/do/")
+	if a := otto.post("/policies/try", "input", "identity: web1.example.net"); a.status != http.StatusForbidden {
+		t.Errorf("an auditor tries an input: %d", a.status)
+	}
+
 	anna := signedIn(t, f, "anna", trust.RoleAdmin)
 	page := anna.see("/policies")
 	says(t, page, "startswith(input.identity", "policy.rego", "muster.enroll_test.test_web", ">pass<",
@@ -166,7 +173,7 @@ configuration := {"plugin.security.password": "hush", "color": "<b>blue</b>", "i
 	}
 }
 
-// Admins see the configuration, without what may be secret in it.
+// Auditors see the configuration, without what may be secret in it.
 func TestTheConfigurationIsShown(t *testing.T) {
 	t.Parallel()
 	f, vera := installed(t)
@@ -174,9 +181,9 @@ func TestTheConfigurationIsShown(t *testing.T) {
 		t.Errorf("a viewer sees the configuration: %d", a.status)
 	}
 	lacks(t, vera.see("/installation"), "/configuration")
-	anna := signedIn(t, f, "anna", trust.RoleAdmin)
-	says(t, anna.see("/installation"), "/configuration")
-	page := anna.see("/configuration")
+	otto := signedIn(t, f, "otto", trust.RoleAuditor)
+	says(t, otto.see("/installation"), "/configuration")
+	page := otto.see("/configuration")
 	says(t, page, "trust_domain: fleet.test", "crl:", "validity: 1d", "url: https://hooks.example.net/(secret)",
 		"pager.secret", "autosign", "/usr/bin/true")
 	lacks(t, page, "hush", "whsec_", "PRIVATE")

@@ -96,7 +96,7 @@ type policiesPage struct {
 
 	Decisions []*events.Logged // newest
 
-	// For admins only.
+	// For auditors only, the last two for admins.
 	Files  []policies.File
 	Loaded time.Time
 	Tests  *table
@@ -159,7 +159,7 @@ func (c policyPages) policies(v *visit) error {
 
 func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
 	p.InUse = c.cfg.Orders.Process.Policy()
-	if v.login.Role.Covers(trust.RoleAdmin) {
+	if v.login.Role.Covers(trust.RoleAuditor) {
 		p.read(c.cfg.Provisioner.Config().Policy)
 	}
 	if c.cfg.Shadow != nil {

@@ -24,7 +24,6 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/services"
-	"muster/provisioner/trust"
 )
 
 type pages map[string]*template.Template
@@ -66,6 +65,9 @@ type frame struct {
 	Form    string // secret of forms, see cookieForm
 	Version string
 	Main    any
+
+	console *Console
+	request *http.Request
 }
 
 // A menuEntry links to a page. It is marked on the pages below the path, and below Also.
@@ -87,11 +89,9 @@ func (f *frame) Menu() []menuEntry {
 		{Label: "Installation", Path: "/installation", Also: "allow operators sessions signers authority webhooks " +
 			"configuration backups components"},
 	}
-	if f.Login != nil && f.Login.Sites != nil {
-		all = slices.DeleteFunc(all, func(e menuEntry) bool {
-			return e.Path != "/" && scopes["GET "+e.Path] == nil
-		})
-	}
+	all = slices.DeleteFunc(all, func(e menuEntry) bool {
+		return e.Path != "/" && !f.May("GET "+e.Path)
+	})
 	part, _, _ := strings.Cut(strings.TrimPrefix(f.Path, "/"), "/")
 	for i := range all {
 		e := &all[i]
@@ -100,14 +100,27 @@ func (f *frame) Menu() []menuEntry {
 	return all
 }
 
-// May reports whether the operator has the role.
-func (f *frame) May(role string) bool {
-	return f.Login != nil && f.Login.Role.Covers(trust.OperatorRole(role))
+// May reports whether a route is for the operator. With the value of its first wildcard, it also looks whether that is
+// at the operator's sites.
+func (f *frame) May(pattern string, of ...any) bool {
+	need, known := f.console.table[pattern]
+	switch {
+	case !known || f.Login == nil || !f.Login.Role.Covers(need.role):
+		return false
+	case f.Login.Sites == nil || len(of) == 0:
+		return f.Login.Sites == nil || scopes[pattern] != nil
+	}
+	_, name, _ := strings.Cut(pattern, "{")
+	name, _, _ = strings.Cut(name, "}")
+	r := f.request.Clone(f.request.Context())
+	r.SetPathValue(name, fmt.Sprint(of...))
+	return f.console.within(pattern, &visit{r: r, login: f.Login}) == nil
 }
 
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string,
 	main any) {
-	f := &frame{Title: title, Path: r.URL.Path, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
+	f := &frame{Title: title, Path: r.URL.Path, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main,
+		console: c, request: r}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {
 		c.cfg.Log.ErrorContext(r.Context(), "page not rendered", "subject", page, "err", err)

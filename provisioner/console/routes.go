@@ -24,8 +24,8 @@ type route struct {
 	serve func(*visit) error
 }
 
-// table lists the pages for operators. Changes are POST requests with the secret of forms.
-func (c *Console) table() map[string]route {
+// operatorRoutes are the pages for operators, by pattern. Changes are POST requests with the secret of forms.
+func (c *Console) operatorRoutes() map[string]route {
 	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
@@ -48,7 +48,7 @@ func (c *Console) table() map[string]route {
 		"GET /webhooks":                       {viewer, installation.webhooks},
 		"GET /components":                     {viewer, installation.components},
 		"GET /backups":                        {viewer, installation.backups},
-		"GET /configuration":                  {trust.RoleAdmin, installation.configuration},
+		"GET /configuration":                  {trust.RoleAuditor, installation.configuration},
 		"GET /tokens/new":                     {viewer, tokens.compose},
 		"GET /allow":                          {viewer, allow.allow},
 		"POST /allow":                         {operator, allow.addAllowance},
@@ -97,7 +97,8 @@ type (
 )
 
 func (c *Console) routes() {
-	for pattern, need := range c.table() {
+	c.table = c.operatorRoutes()
+	for pattern, need := range c.table {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, pattern, need) })
 	}
 	// A reload of a form's answer, and a sign-in after it, are GET requests.

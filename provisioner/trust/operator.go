@@ -25,7 +25,7 @@ type OperatorRole string
 // The roles of operators.
 const (
 	RoleViewer   OperatorRole = "viewer"  // reads
-	RoleAuditor  OperatorRole = "auditor" // also reads recorded inputs
+	RoleAuditor  OperatorRole = "auditor" // also reads recorded inputs, the configuration and the policy
 	RoleOperator OperatorRole = "operator"
 	RoleAdmin    OperatorRole = "admin" // may change signers and operators, and make backups
 	RoleForeman  OperatorRole = "foreman"

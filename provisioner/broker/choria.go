@@ -26,15 +26,6 @@ const (
 // ChoriaConnection is the longest connection of a Choria server. A server that still waits reconnects within 20 s.
 const ChoriaConnection = 2 * time.Minute
 
-// maxChoriaPayload is for replies with facts: a server drops a larger one.
-const maxChoriaPayload = 1 << 20
-
-// maxChoriaSubscriptions: a server makes five.
-const maxChoriaSubscriptions = 8
-
-// maxChoria leaves as many connections for the fleet, beside [maxProvisioning].
-func maxChoria(maxConnections int) int { return max(1, maxConnections/6) }
-
 // choria admits a Choria server. Its user, which is unique to the connection, is reported with each of its messages.
 func (g *Gate) choria(ctx context.Context, p Presented) (*Admission, error) {
 	id, err := wire.ParseIdentity(p.Name)

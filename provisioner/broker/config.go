@@ -106,8 +106,6 @@ func (b *Broker) WebSocketURL() string {
 	return reachable.Replace(s.WebsocketURL())
 }
 
-const hubDomain = "hub"
-
 // LeavesConfig makes a server the hub of servers at sites.
 type LeavesConfig struct {
 	// Listen is host:port. Required.

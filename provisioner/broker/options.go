@@ -3,6 +3,7 @@ package broker
 import (
 	"crypto/tls"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -41,7 +42,13 @@ func (a *authentication) lookupAccounts(s *server.Server) (err error) {
 
 func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts := &server.Options{}
-	if err := opts.ProcessConfigString(accountsConfig(1, b.cfg.MaxConnections, true, nil)); err != nil {
+	var text strings.Builder
+	c := &ServerConfig{MaxConnections: b.cfg.MaxConnections}
+	err := serverTemplate.ExecuteTemplate(&text, "accounts", accountsData(c, 1))
+	if err == nil {
+		err = opts.ProcessConfigString(text.String())
+	}
+	if err != nil {
 		return nil, fmt.Errorf("accounts: %w", err)
 	}
 	opts.ServerName = "muster"

@@ -192,7 +192,7 @@ func (c approvalPages) choose(v *visit, a *action) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := manyPages(c).newJob(v, a, "/approvals?"+form.Encode())
+	j := newJob(v, a, "/approvals?"+form.Encode())
 	for _, w := range all {
 		if a.Name == "approve" && w.Code != wire.CodeApprovalPending {
 			j.Other++

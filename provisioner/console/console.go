@@ -70,7 +70,9 @@ type Console struct {
 	table map[string]route // pages for operators, by pattern
 	pages pages
 	jobs  *jobs
-	ended chan struct{} // closed when Run ends, which ends streams
+
+	stopping context.Context // ends streams and jobs before Run returns
+	stop     context.CancelFunc
 }
 
 // New returns a Console. It reads and starts nothing.
@@ -83,9 +85,9 @@ func New(cfg Config) (*Console, error) {
 		cfg:   cfg,
 		mux:   http.NewServeMux(),
 		pages: all,
-		jobs:  &jobs{begun: make(chan *job)},
-		ended: make(chan struct{}),
+		jobs:  &jobs{begun: make(chan func())},
 	}
+	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.routes()
 	return c, nil
 }
@@ -93,7 +95,7 @@ func New(cfg Config) (*Console, error) {
 // Run carries out jobs until ctx is done. Then it ends the streams to browsers, finishes the orders under way, and
 // returns nil.
 func (c *Console) Run(ctx context.Context) error {
-	context.AfterFunc(ctx, func() { close(c.ended) })
+	context.AfterFunc(ctx, c.stop)
 	return c.jobs.run(ctx)
 }
 

@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -36,9 +34,8 @@ var (
 	errStopped = errors.New("stopped")
 	errNoJob   = &mistake{http.StatusNotFound, errors.New("this provisioner does not have this job, since it has " +
 		"started again or had too many: orders that were carried out stay so; filter the list again for the rest")}
-	errNoneApply = &mistake{http.StatusConflict, errors.New("the action applies to none of the chosen nodes")}
-	errEnds      = &mistake{http.StatusServiceUnavailable, errors.New("this provisioner ends: nothing was done")}
-
+	errNoneApply   = &mistake{http.StatusConflict, errors.New("the action applies to none of the chosen nodes")}
+	errEnds        = &mistake{http.StatusServiceUnavailable, errors.New("this provisioner ends: nothing was done")}
 	errNothingLeft = &mistake{http.StatusConflict, errors.New("the job has no nodes left to try, or has not stopped")}
 )
 
@@ -59,23 +56,12 @@ type job struct {
 	States map[provisioner.State]int
 	Other  int // chosen nodes that the action does not apply to, which are left out
 
-	tried *atomic.Uint64
-	now   func() time.Time
+	Reason       trust.Cause // By is the operator that has begun it last
+	Began, Ended time.Time   // zero: has not begun, or runs
+	Result       operate.Outcome
 
-	mu      sync.Mutex
-	state   jobState    // guarded by mu
-	left    []target    // guarded by mu; not while it runs
-	cause   trust.Cause // guarded by mu
-	max     int         // guarded by mu: failures
-	stopped bool        // guarded by mu
-}
-
-// A jobState is the progress of a job.
-type jobState struct {
-	operate.Outcome
-
-	Why          string
-	Began, Ended time.Time // zero: has not begun, or runs
+	left []target // when it began last, or ended
+	stop context.CancelFunc
 }
 
 // choose adds a target before the job begins.
@@ -86,8 +72,6 @@ func (j *job) choose(node wire.Identity, do func(context.Context, trust.Cause) e
 
 // Names are the first ones that it is for.
 func (j *job) Names() (names []wire.Identity) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	for _, t := range j.left[:min(firstNames, len(j.left))] {
 		names = append(names, t.node)
 	}
@@ -96,155 +80,134 @@ func (j *job) Names() (names []wire.Identity) {
 
 // Things are what it is for.
 func (j *job) Things() string {
-	if j.Back == "/approvals" || strings.HasPrefix(j.Back, "/approvals?") {
+	if strings.HasPrefix(j.Back, "/approvals?") {
 		return "key"
 	}
 	return "node"
 }
 
-// State returns the progress.
-func (j *job) State() jobState {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.state
-}
-
 // Tried is the number of nodes that need no other try.
-func (s *jobState) Tried() int { return s.Done + len(s.Failed) + len(s.Alone) }
+func (j *job) Tried() int { return j.Result.Done + len(j.Result.Failed) + len(j.Result.Alone) }
 
 // Untried is the number of the other ones.
-func (j *job) Untried() int {
-	s := j.State()
-	return j.Chosen - s.Tried()
-}
-
-func (j *job) halted() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.stopped
-}
-
-func (j *job) halt() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.stopped = true
-}
-
-// run tries the nodes that are left. Orders under way are finished.
-func (j *job) run(ctx context.Context) {
-	finishing, end := provisioner.Finishing(ctx)
-	defer end()
-	j.mu.Lock()
-	outcome, left, cause := j.state.Outcome, j.left, j.cause
-	many := operate.Batch{
-		Concurrency: jobConcurrency,
-		MaxFailures: j.max,
-		Alone:       func(err error) bool { return errors.Is(err, provisioner.ErrChanged) },
-		Over:        func(err error) bool { return errors.Is(err, errStopped) },
-		Tried: func(o *operate.Outcome) {
-			j.tried.Add(1)
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.state.Outcome = *o
-		},
-	}
-	j.mu.Unlock()
-	nodes := make([]wire.Identity, len(left))
-	for i := range left {
-		nodes[i] = left[i].node
-	}
-	through := make([]bool, len(left))
-	many.Run(ctx, &outcome, nodes, func(ctx context.Context, i int) error {
-		if ctx.Err() != nil || j.halted() {
-			return errStopped
-		}
-		err := left[i].do(finishing, cause)
-		through[i] = err == nil || ctx.Err() == nil
-		return err
-	})
-	var rest []target
-	for i, done := range through {
-		if !done {
-			rest = append(rest, left[i])
-		}
-	}
-	j.tried.Add(1)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.state.Outcome, j.state.Ended, j.left = outcome, j.now(), rest
-}
+func (j *job) Untried() int { return j.Chosen - j.Tried() }
 
 // jobs are the newest ones of this process. A restart loses them, but no order that was carried out.
 type jobs struct {
-	begun chan *job
+	begun chan func()
 	tried atomic.Uint64 // nodes
 
 	mu  sync.Mutex
-	all []*job // guarded by mu: newest first
+	all []*job // guarded by mu, with what they have: newest first
 }
 
 func (s *jobs) run(ctx context.Context) error {
-	var g errgroup.Group
+	var g sync.WaitGroup
+	defer g.Wait()
 	for {
 		select {
-		case j := <-s.begun:
-			g.Go(func() error { j.run(ctx); return nil })
+		case try := <-s.begun:
+			g.Go(try)
 		case <-ctx.Done():
-			return g.Wait()
+			return nil
 		}
 	}
 }
 
-// list returns the jobs that have begun.
-func (s *jobs) list() []*job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.all), func(j *job) bool { return j.State().Began.IsZero() })
-}
-
-func (s *jobs) find(id string) (*job, error) {
+func (s *jobs) change(id string, do func(*job) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.IndexFunc(s.all, func(j *job) bool { return j.ID == id }); i >= 0 {
-		return s.all[i], nil
+		return do(s.all[i])
 	}
-	return nil, errNoJob
+	return errNoJob
+}
+
+// find returns a job as it is now.
+func (s *jobs) find(id string) (*job, error) {
+	var now job
+	return &now, s.change(id, func(j *job) error { now = *j; return nil })
+}
+
+// list returns the jobs that have begun, as they are now.
+func (s *jobs) list() (begun []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.all {
+		if !j.Began.IsZero() {
+			begun = append(begun, *j)
+		}
+	}
+	return begun
 }
 
 // add keeps a job, instead of the one that its operator has chosen before and not confirmed, and of the oldest.
-func (s *jobs) add(j *job) {
+func (s *jobs) add(j job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(o *job) bool { return o.By == j.By && o.State().Began.IsZero() })
+	s.all = slices.DeleteFunc(s.all, func(o *job) bool { return o.By == j.By && o.Began.IsZero() })
 	for i := len(s.all) - 1; i >= 0 && len(s.all) >= maxJobs; i-- {
-		if !s.all[i].State().Ended.IsZero() {
+		if !s.all[i].Ended.IsZero() {
 			s.all = slices.Delete(s.all, i, i+1)
 		}
 	}
-	s.all = slices.Insert(s.all, 0, j)
+	s.all = slices.Insert(s.all, 0, &j)
 }
 
 // begin has a job tried that was chosen, or stopped before its end. A job that has begun is not begun again.
-func (c *Console) begin(ctx context.Context, j *job, first bool, set func()) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch begun := !j.state.Began.IsZero(); {
-	case begun && first:
-		return nil
-	case begun && j.state.Ended.IsZero(), !begun && !first, len(j.left) == 0:
-		return errNothingLeft
+func (c *Console) begin(id string, first bool, reason trust.Cause, most int) error {
+	return c.jobs.change(id, func(j *job) error {
+		switch begun := !j.Began.IsZero(); {
+		case begun && first:
+			return nil
+		case begun && j.Ended.IsZero(), !begun && !first, len(j.left) == 0:
+			return errNothingLeft
+		}
+		ctx, stop := context.WithCancel(c.stopping)
+		j.Reason, j.Began, j.Ended, j.stop = reason, cmp.Or(j.Began, c.cfg.Now()), time.Time{}, stop
+		now := *j
+		select {
+		case c.jobs.begun <- func() { c.try(ctx, now, most) }:
+			return nil
+		case <-c.stopping.Done():
+			return errEnds
+		}
+	})
+}
+
+// try tries the nodes that are left until ctx is done. Orders under way are finished.
+func (c *Console) try(ctx context.Context, j job, most int) {
+	finishing, end := provisioner.Finishing(c.stopping)
+	defer end()
+	set := func(change func(*job)) {
+		c.jobs.tried.Add(1)
+		_ = c.jobs.change(j.ID, func(j *job) error { change(j); return nil }) // jobs that run are kept
 	}
-	set()
-	began := j.state.Began
-	j.state.Began, j.state.Ended, j.stopped = cmp.Or(began, c.cfg.Now()), time.Time{}, false
-	select {
-	case c.jobs.begun <- j:
-		return nil
-	case <-ctx.Done():
-	case <-c.ended:
+	many := operate.Batch{
+		Concurrency: jobConcurrency,
+		MaxFailures: most,
+		Alone:       func(err error) bool { return errors.Is(err, provisioner.ErrChanged) },
+		Over:        func(err error) bool { return errors.Is(err, errStopped) },
+		Tried:       func(o *operate.Outcome) { set(func(j *job) { j.Result = *o }) },
 	}
-	j.state.Began, j.state.Ended = began, c.cfg.Now()
-	return errEnds
+	nodes, tried := make([]wire.Identity, len(j.left)), make([]bool, len(j.left))
+	for i := range j.left {
+		nodes[i] = j.left[i].node
+	}
+	many.Run(finishing, &j.Result, nodes, func(finishing context.Context, i int) error {
+		if ctx.Err() != nil {
+			return errStopped
+		}
+		tried[i] = true
+		return j.left[i].do(finishing, j.Reason)
+	})
+	var left []target
+	for i := range j.left {
+		if !tried[i] {
+			left = append(left, j.left[i])
+		}
+	}
+	set(func(now *job) { now.Result, now.Ended, now.left = j.Result, c.cfg.Now(), left })
 }
 
 // nodes serves an order for the ticked nodes, or for all that match the list's filter. A grant for one node has a page
@@ -268,56 +231,46 @@ func (c manyPages) nodes(v *visit) error {
 }
 
 // order has the operator confirm a chosen job, which then begins.
-func (c manyPages) order(v *visit, o *order, choose func(*visit, *action) (*job, error)) error {
-	j, err := c.jobs.find(v.r.PostForm.Get("job"))
-	if !v.r.PostForm.Has("job") {
-		if j, err = choose(v, o.action); err == nil && j.Chosen == 0 {
+func (c manyPages) order(v *visit, o *order, choose func(*visit, *action) (*job, error)) (err error) {
+	if o.Max, err = failures(v); err != nil {
+		return err
+	}
+	var j *job
+	if v.r.PostForm.Has("job") {
+		if j, err = c.jobs.find(v.r.PostForm.Get("job")); err == nil && j.action != o.action {
+			err = errNoPage
+		}
+	} else if j, err = choose(v, o.action); err == nil {
+		if j.Chosen == 0 {
 			return errNoneApply
 		}
-	} else if err == nil && j.action != o.action {
-		return errNoPage
+		c.jobs.add(*j)
 	}
 	if err != nil {
 		return err
 	}
 	o.Many, o.Back, o.then = j, j.Back, "/jobs/"+j.ID
 	o.Fields = url.Values{"job": {j.ID}, "verdict": {o.Name}}
-	var most int
-	if o.Max, most, err = failures(v); err != nil {
-		return err
-	}
-	if !v.r.PostForm.Has("job") {
-		c.jobs.add(j)
-	}
-	o.do = func(ctx context.Context, cause trust.Cause) error {
-		return c.begin(ctx, j, true, func() { j.cause, j.state.Why, j.max = cause, cause.Why, most })
-	}
+	o.do = func(_ context.Context, cause trust.Cause) error { return c.begin(j.ID, true, cause, o.Max) }
 	return nil
 }
 
-// failures returns how many may fail, also as text.
-func failures(v *visit) (text string, most int, err error) {
-	text = cmp.Or(v.r.PostForm.Get("failures"), "10")
-	if most, err = strconv.Atoi(text); err != nil || most < 0 {
-		return text, 0, badRequest(fmt.Errorf("failures: %.40q, want a number of nodes", text))
+// failures returns how many may fail.
+func failures(v *visit) (int, error) {
+	text := cmp.Or(v.r.PostForm.Get("failures"), "10")
+	most, err := strconv.Atoi(text)
+	if err != nil || most < 0 {
+		return 0, badRequest(fmt.Errorf("failures: %.40q, want a number of nodes", text))
 	}
-	return text, most, nil
+	return most, nil
 }
 
-func (c manyPages) newJob(v *visit, a *action, back string) *job {
-	return &job{
-		action: a,
-		ID:     wire.NewID(),
-		Back:   back,
-		By:     v.login.By(),
-		States: make(map[provisioner.State]int),
-		tried:  &c.jobs.tried,
-		now:    c.cfg.Now,
-	}
+func newJob(v *visit, a *action, back string) *job {
+	return &job{action: a, ID: wire.NewID(), Back: back, By: v.login.By(), States: make(map[provisioner.State]int)}
 }
 
 func (c manyPages) choose(v *visit, a *action) (*job, error) {
-	j := c.newJob(v, a, "/nodes?"+v.r.PostForm.Get("query"))
+	j := newJob(v, a, "/nodes?"+v.r.PostForm.Get("query"))
 	add := func(n *fleet.Node, seen provisioner.Precondition) {
 		if !slices.Contains(a.states, n.State) {
 			j.Other++
@@ -374,15 +327,8 @@ func (c *Console) every(v *visit, given url.Values, each func(*fleet.Node)) erro
 	return err
 }
 
-type jobPage struct {
-	*job
-
-	State jobState
-	Left  int // not tried
-}
-
 func (c manyPages) recent(v *visit) error {
-	return c.page(v, "jobs", "Jobs", struct{ All []*job }{c.jobs.list()})
+	return c.page(v, "jobs", "Jobs", struct{ All []job }{c.jobs.list()})
 }
 
 func (c manyPages) progress(v *visit) error {
@@ -390,7 +336,7 @@ func (c manyPages) progress(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return c.page(v, "many", j.Label, &jobPage{job: j, State: j.State(), Left: j.Untried()})
+	return c.page(v, "many", j.Label, j)
 }
 
 // drive stops a job, or goes on with it.
@@ -400,11 +346,13 @@ func (c manyPages) drive(v *visit) error {
 		return err
 	}
 	if v.r.PostForm.Has("stop") {
-		j.halt()
+		if j.stop != nil {
+			j.stop()
+		}
 	} else {
-		_, most, err := failures(v)
+		most, err := failures(v)
 		if err == nil { // the orders name the operator that goes on with them
-			err = c.begin(v.r.Context(), j, false, func() { j.cause.By, j.max = v.login.By(), most })
+			err = c.begin(j.ID, false, trust.Cause{By: v.login.By(), Why: j.Reason.Why}, most)
 		}
 		if err != nil {
 			return err

@@ -52,7 +52,7 @@ type order struct {
 	Since  time.Time   // since when the node has its name; zero without a node
 	Keys   []keyChoice // of a grant: the waiting key that it names, or those to choose from
 	Many   *job        // an order for many; On is empty
-	Max    string      // failures of Many, as sent
+	Max    int         // failures of Many
 	Fields url.Values  // of the form
 
 	To      string // target of the form

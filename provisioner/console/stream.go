@@ -45,7 +45,7 @@ func (c *Console) live(v *visit) error {
 		case <-tick.C:
 		case <-v.r.Context().Done():
 			return nil
-		case <-c.ended:
+		case <-c.stopping.Done():
 			return nil
 		}
 		if now := c.position(); now != at {

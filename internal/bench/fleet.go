@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/seal"
@@ -39,7 +38,7 @@ type fleet struct {
 	token   string
 	root    *x509.Certificate
 	sealKey *seal.PublicKey
-	links   []*sharedLink // for all nodes; empty: each has a connection of its own
+	links   []sharedLink // for all nodes; empty: each has a connection of its own
 
 	// What the kind of nodes does: create is called before the clock starts, act until it succeeds, and check after.
 	create func(i int) (*node, error)
@@ -134,14 +133,11 @@ func (f *fleet) prepareAgents(s *serving, host string) error {
 		return nil
 	}
 	for range sharedLinks {
-		c, err := f.newCredentials()
+		l, err := f.dialShared()
 		if err != nil {
-			return err
+			return fmt.Errorf("connect: %w", err)
 		}
-		f.links = append(f.links, &sharedLink{
-			credentials: c,
-			dial:        func() (*nats.Conn, error) { return f.dialShared(c) },
-		})
+		f.links = append(f.links, l)
 	}
 	return nil
 }

@@ -35,20 +35,18 @@ func (s *serving) members(ctx context.Context, cfg *Config, nodes int) (*fleet, 
 	if err != nil {
 		return nil, err
 	}
-	f.links = make([]*sharedLink, nodes)
-	for i, n := range f.nodes {
-		f.links[i] = &sharedLink{dial: func() (*nats.Conn, error) { return n.DialFleet(s.url, n.offer) }}
-		n.link, n.credentials = f.links[i], f.links[i].credentials
-	}
+	f.links = make([]sharedLink, nodes)
 	err = each(ctx, nodes, 2*runtime.GOMAXPROCS(0), func(i int) error {
-		name := f.nodes[i].Identity
-		nc, err := f.links[i].conn()
+		n := f.nodes[i]
+		nc, err := n.DialFleet(s.url, n.offer, reconnects)
 		if err == nil {
-			_, err = nc.Subscribe(wire.CommandSubject(wire.Identity(name)), func(*nats.Msg) {})
+			_, err = nc.Subscribe(wire.CommandSubject(wire.Identity(n.Identity)), func(*nats.Msg) {})
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", n.Identity, err)
 		}
+		f.links[i] = sharedLink{Conn: nc}
+		n.link, n.credentials = f.links[i], credentials{}
 		return nil
 	})
 	if err != nil {

@@ -2,8 +2,6 @@ package bench
 
 import (
 	"errors"
-	"fmt"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -18,35 +16,29 @@ type link interface {
 	close()
 }
 
-// A sharedLink is a connection made with nats.go, for many requests at a time. It connects again after a disconnect.
+// A sharedLink is a connection for many requests at a time.
 type sharedLink struct {
 	credentials
-	dial func() (*nats.Conn, error)
-
-	mu sync.Mutex
-	nc *nats.Conn // guarded by mu; nil: none
+	*nats.Conn
 }
 
-func (l *sharedLink) conn() (*nats.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nc != nil && !l.nc.IsClosed() {
-		return l.nc, nil
-	}
-	var err error
-	if l.nc, err = l.dial(); err != nil {
-		err = fmt.Errorf("connect: %w", err)
-	}
-	return l.nc, err
+// reconnects is a [nats.Option] for connections that last for the whole measurement.
+func reconnects(o *nats.Options) error {
+	o.AllowReconnect, o.MaxReconnect, o.ReconnectWait = true, -1, firstBackoff
+	return nil
 }
 
 // dialShared connects for many nodes.
-func (f *fleet) dialShared(c credentials) (*nats.Conn, error) {
+func (f *fleet) dialShared() (l sharedLink, err error) {
+	c, err := f.newCredentials()
+	if err != nil {
+		return l, err
+	}
 	options := []nats.Option{
 		nats.Name(c.name),
 		nats.CustomInboxPrefix(wire.InboxPrefix(c.name)),
 		nats.Token(c.token),
-		nats.NoReconnect(),
+		reconnects,
 		nats.Timeout(dialTimeout),
 	}
 	if c.session != nil {
@@ -55,15 +47,12 @@ func (f *fleet) dialShared(c credentials) (*nats.Conn, error) {
 	if f.secure != nil {
 		options = append(options, nats.Secure(f.secure))
 	}
-	return nats.Connect("nats://"+f.address, options...)
+	nc, err := nats.Connect("nats://"+f.address, options...)
+	return sharedLink{c, nc}, err
 }
 
-func (l *sharedLink) ask(subject string, payload []byte) ([]byte, error) {
-	nc, err := l.conn()
-	if err != nil {
-		return nil, err
-	}
-	m, err := nc.Request(subject, payload, replyTimeout)
+func (l sharedLink) ask(subject string, payload []byte) ([]byte, error) {
+	m, err := l.Request(subject, payload, replyTimeout)
 	if errors.Is(err, nats.ErrTimeout) {
 		return nil, errTimeout
 	}
@@ -73,10 +62,4 @@ func (l *sharedLink) ask(subject string, payload []byte) ([]byte, error) {
 	return m.Data, nil
 }
 
-func (l *sharedLink) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nc != nil {
-		l.nc.Close()
-	}
-}
+func (l sharedLink) close() { l.Close() }

@@ -21,6 +21,7 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/login"
+	"muster/provisioner/operate"
 )
 
 // APIConfig configures the HTTPS API for operators on other machines.
@@ -178,26 +179,32 @@ func (a *shownCertificate) usable(now time.Time) error {
 
 var errNoCertificate = errors.New("there is no certificate yet")
 
-func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter, recent *events.Recent,
-	pages http.Handler) (*httpapi.Server, error) {
-	cfg := httpapi.Config{
-		Socket:       d.cfg.socket(),
+func (d *Daemon) edge(nodes *fleet.Index, recent *events.Recent) operate.Edge {
+	return operate.Edge{
 		Provisioner:  d.Operator(),
 		Orders:       d.Orders(),
 		Login:        login.New(d.Operator(), d.parts.oidc),
-		Backup:       d.Backup,
-		Inputs:       d.Inputs,
 		Fleet:        nodes,
 		Nodes:        fleet.NewInspector(d.Store(), nodes, d.Services().Index()),
 		Certificates: d.Services(),
-		Components:   register,
 		Events:       d.Store(),
 		Recent:       recent,
 		Webhooks:     d.webhooks,
-		Metrics:      d.reports.metrics.Handler(),
-		Ready:        status{d}.ready,
 		Log:          d.opts.Log,
 		Now:          d.opts.Now,
+	}
+}
+
+func (d *Daemon) operators(edge operate.Edge, register *componentReporter, pages http.Handler,
+) (*httpapi.Server, error) {
+	cfg := httpapi.Config{
+		Socket:     d.cfg.socket(),
+		Edge:       edge,
+		Backup:     d.Backup,
+		Inputs:     d.Inputs,
+		Components: register,
+		Metrics:    d.reports.metrics.Handler(),
+		Ready:      status{d}.ready,
 	}
 	if s := d.live.puppet.Load(); s != nil {
 		cfg.Foreman = s.Foreman()
@@ -234,28 +241,17 @@ func listenError(err error, key string) error {
 }
 
 // console is served over HTTPS only.
-func (d *Daemon) console(nodes *fleet.Index, register *componentReporter,
-	recent *events.Recent) (*console.Console, error) {
+func (d *Daemon) console(edge operate.Edge, register *componentReporter) (*console.Console, error) {
 	cfg := console.Config{
-		Provisioner:  d.Operator(),
-		Orders:       d.Orders(),
-		Login:        login.New(d.Operator(), d.parts.oidc),
-		Fleet:        nodes,
-		Nodes:        fleet.NewInspector(d.Store(), nodes, d.Services().Index()),
-		Certificates: d.Services(),
-		Events:       d.Store(),
-		Recent:       recent,
-		Webhooks:     d.webhooks,
-		Components:   register.All,
-		Issuers:      d.liveByIssuer,
-		Settings:     d.cfg.shown,
+		Edge:       edge,
+		Components: register.All,
+		Issuers:    d.liveByIssuer,
+		Settings:   d.cfg.shown,
 		Problem: func(err error) (status int, what, remedy string) {
 			p := httpapi.ProblemOf(err)
 			return p.Status, p.Detail, p.Remedy
 		},
 		Version: d.opts.Version,
-		Log:     d.opts.Log,
-		Now:     d.opts.Now,
 	}
 	if d.reports.shadow != nil {
 		cfg.Shadow = d.reports.shadow.summary

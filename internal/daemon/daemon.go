@@ -308,14 +308,15 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	d.live.nodes.Store(nodes)
 	register := d.newComponentReporter(ctx)
 	recent := events.NewRecent(d.Store(), d.opts.Log, d.opts.Now)
-	pages, err := d.console(nodes, register, recent) //nolint:contextcheck // its handlers have the contexts of requests
+	edge := d.edge(nodes, recent)
+	pages, err := d.console(edge, register) //nolint:contextcheck // its handlers have the contexts of requests
 	if err != nil {
 		return nil, err
 	}
 	if err := d.openPuppet(nodes); err != nil {
 		return nil, err
 	}
-	operators, err := d.operators(nodes, register, recent, pages)
+	operators, err := d.operators(edge, register, pages)
 	if err != nil {
 		return nil, err
 	}

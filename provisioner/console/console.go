@@ -9,16 +9,10 @@ package console
 import (
 	"context"
 	"embed"
-	"log/slog"
 	"net/http"
-	"time"
 
-	"muster/provisioner"
-	"muster/provisioner/events"
 	"muster/provisioner/fleet"
-	"muster/provisioner/login"
 	"muster/provisioner/operate"
-	"muster/provisioner/services"
 )
 
 //go:embed assets templates
@@ -26,16 +20,7 @@ var files embed.FS
 
 // Config configures [New].
 type Config struct {
-	Provisioner  *provisioner.Provisioner // required
-	Orders       *operate.Orders          // required
-	Login        *login.Verifier          // required
-	Fleet        *fleet.Index             // required
-	Nodes        *fleet.Inspector         // required
-	Certificates *services.Service        // required
-	Events       events.Log               // required
-	Recent       *events.Recent           // required
-
-	Webhooks events.Webhooks // of this process; required
+	operate.Edge
 
 	// Components returns the provisioners of the installation. Required.
 	Components func(context.Context) ([]*fleet.HeardComponent, error)
@@ -52,9 +37,7 @@ type Config struct {
 	// Shadow returns the result of the shadow policy, nil without one. Nil: there is none.
 	Shadow func() *Shadow
 
-	Version string           // of the program
-	Log     *slog.Logger     // required
-	Now     func() time.Time // required
+	Version string // of the program
 }
 
 // A Shadow counts the decisions of a shadow policy since the start.

@@ -21,9 +21,8 @@ import (
 // routes is a server that knows its routes, and serves none.
 var routes = sync.OnceValue(func() *httpapi.Server {
 	return httpapi.New(httpapi.Config{
-		Socket:      "none",
-		Provisioner: &provisioner.Provisioner{},
-		Orders:      &operate.Orders{},
+		Socket: "none",
+		Edge:   operate.Edge{Provisioner: &provisioner.Provisioner{}, Orders: &operate.Orders{}},
 	})
 })
 

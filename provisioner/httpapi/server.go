@@ -26,11 +26,8 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/ca"
-	"muster/provisioner/events"
-	"muster/provisioner/fleet"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
-	"muster/provisioner/services"
 	"muster/provisioner/trust"
 )
 
@@ -254,9 +251,7 @@ type Config struct {
 	// Socket is the path of the Unix socket. An existing one is replaced. Required.
 	Socket string
 
-	Provisioner *provisioner.Provisioner // required
-	Orders      *operate.Orders          // required
-	Login       *login.Verifier          // required
+	operate.Edge
 
 	// Backup calls started with the approximate number of messages, and then writes a backup to w. by is the operator.
 	// Required.
@@ -266,14 +261,8 @@ type Config struct {
 	// [policies.Recording] in JSON on each line, a blank line after each batch. Required.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
-	Fleet        *fleet.Index      // required
-	Nodes        *fleet.Inspector  // required
-	Certificates *services.Service // required
-	Components   Components        // required
-	Events       events.Log        // required
-	Recent       *events.Recent    // required
-	Webhooks     events.Webhooks   // required
-	Metrics      http.Handler      // serves GET /metrics; required
+	Components Components   // required
+	Metrics    http.Handler // serves GET /metrics; required
 
 	// Ready returns the parts that keep this provisioner from serving, by name. Callers need no authentication, so only
 	// names are shown. Required.
@@ -287,9 +276,6 @@ type Config struct {
 
 	// HTTPS configures the listener for other machines; nil: none.
 	HTTPS *HTTPSConfig
-
-	Log *slog.Logger     // required
-	Now func() time.Time // required
 }
 
 // New returns a Server. It opens nothing.

@@ -117,6 +117,26 @@ func (f *frame) May(pattern string, of ...any) bool {
 	return f.console.within(pattern, &visit{r: r, login: f.Login}) == nil
 }
 
+// An item is an event with its node, which is "" without a page for the operator: alarms name a provisioner.
+type item struct {
+	*events.Logged
+
+	Node string
+}
+
+// Items returns events as they are listed.
+func (f *frame) Items(all []*events.Logged) (items []item) {
+	for _, e := range all {
+		i := item{e, e.Data.Node}
+		if _, err := wire.ParseIdentity(i.Node); err != nil || e.Type == events.AlarmRaised ||
+			e.Type == events.AlarmCleared || !f.May("GET /nodes/{identity}", i.Node) {
+			i.Node = ""
+		}
+		items = append(items, i)
+	}
+	return items
+}
+
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string,
 	main any) {
 	f := &frame{Title: title, Path: r.URL.Path, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main,
@@ -151,10 +171,9 @@ func functions(now func() time.Time) template.FuncMap {
 		"tone":   tone,
 		"prose":  prose, "hashes": hashes, "odd": func(n int) bool { return n%2 == 1 },
 		"sentence": sentence, "shell": shell, "words": strings.Fields, "plain": cli.Printable,
-		"what":    func(t *events.Logged) string { return cli.Printable(eventText(t)) },
-		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
-		"once":    byName,
-		"machine": machine,
+		"what": func(t *events.Logged) string { return cli.Printable(eventText(t)) },
+		"kind": func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
+		"once": byName,
 	}
 }
 
@@ -162,15 +181,6 @@ var linkedWords = map[fleet.ConnectionState]string{
 	fleet.Yes:     "connected",
 	fleet.No:      "not connected",
 	fleet.Unknown: "connection unknown",
-}
-
-// machine returns the node of an event for links, or "": alarms name a provisioner.
-func machine(e events.Event) string {
-	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == events.AlarmRaised ||
-		e.Type == events.AlarmCleared {
-		return ""
-	}
-	return e.Node
 }
 
 // short abbreviates a hash or a serial number; the title has all of it.

@@ -3,8 +3,10 @@ package console
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"muster/provisioner/trust"
 
@@ -82,6 +84,9 @@ func (c *Console) operatorRoutes() map[string]route {
 	}
 	return pages
 }
+
+// Routes returns the patterns of the pages for operators.
+func Routes() []string { return slices.Collect(maps.Keys((&Console{}).operatorRoutes())) }
 
 // Pages by noun.
 type (

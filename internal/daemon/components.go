@@ -66,9 +66,7 @@ func (r *componentReporter) run(ctx context.Context) error {
 func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
-	message := *c // a copy, since c is compared with the next state and activity always changes
-	message.Activity = r.activity.recent()
-	if r.Store().PutComponent(ctx, &message) != nil {
+	if r.Store().PutComponent(ctx, c) != nil {
 		return
 	}
 	if r.cfg.Broker.URL != "" { // else this provisioner is the only one
@@ -83,11 +81,7 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	r.publishedAt, r.published = time.Now(), c
 }
 
-func (r *componentReporter) Self() *fleet.Component {
-	self := *r.self.Load()
-	self.Activity = r.activity.recent()
-	return &self
-}
+func (r *componentReporter) Self() *fleet.Component { return r.self.Load() }
 
 // All returns all provisioners by name, or this one and an error if the store does not answer.
 func (r *componentReporter) All(ctx context.Context) ([]*fleet.HeardComponent, error) {

@@ -86,7 +86,6 @@ type Daemon struct {
 	rechecks *rechecker
 	monitor  *monitor
 	webhooks *webhook.Set
-	activity *activity
 	inHand   *atomic.Int64 // requests in progress
 	failed   chan error    // capacity 1: the first failed write; see Run
 }
@@ -137,12 +136,10 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.reports.metrics = metrics.New(opts.Version, status{d}.state)
-	d.activity = newActivity(d.reports.metrics)
 	d.gate = &gate{
-		base:     d.base,
-		budget:   d.budget,
-		activity: d.activity,
-		reports:  d.reports,
+		base:    d.base,
+		budget:  d.budget,
+		reports: d.reports,
 	}
 	if d.broker, err = newLink(d.base, d.gate, func() { d.rechecks.all() }); err != nil {
 		return nil, err
@@ -558,7 +555,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Reports: provisioner.Reports{
 			Observe: d.reports.decided,
 			Emit:    d.reports.report,
-			Meter:   d.activity,
+			Meter:   d.reports.metrics,
 			Alarms:  d.alarms,
 			Log:     d.opts.Log,
 		},

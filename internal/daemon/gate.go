@@ -25,9 +25,8 @@ import (
 
 type gate struct {
 	*base
-	budget   *provisioner.Budget
-	activity *activity
-	reports  *reports
+	budget  *provisioner.Budget
+	reports *reports
 }
 
 // verifyToken also refuses a plain-text token that must be sealed: the network has seen it, and the node may have been
@@ -158,7 +157,7 @@ func (g *gate) ask(about func(*provisioner.Gate) error) error {
 }
 
 func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
-	g.activity.ConnectionRefused(denied.Code)
+	g.reports.metrics.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent("", &provisioner.Refusal{
 		Code: denied.Code,
 		Err:  denied.Err,

@@ -65,13 +65,14 @@ func (l *Logged) refusals() int {
 type Counts struct {
 	At       time.Time         // their beginning
 	Admitted int               // enrolled or renewed
+	Renewed  int               // of Admitted
 	Refused  int               // requests, connections and logins
 	Codes    map[wire.Code]int // of Refused; "": logins
 	Sources  map[string]int    // of Refused, by address; "": those of too many addresses
 }
 
 func (c *Counts) add(o *Counts) {
-	c.Admitted, c.Refused = c.Admitted+o.Admitted, c.Refused+o.Refused
+	c.Admitted, c.Renewed, c.Refused = c.Admitted+o.Admitted, c.Renewed+o.Renewed, c.Refused+o.Refused
 	if c.Codes == nil && o.Refused > 0 {
 		c.Codes, c.Sources = make(map[wire.Code]int), make(map[string]int)
 	}
@@ -107,7 +108,9 @@ func (t tally) count(l *Logged, now time.Time) {
 		one.Refused, one.Codes = n, map[wire.Code]int{l.Data.Code: n}
 		one.Sources = map[string]int{limit.SourceName(limit.Source(l.Data.Source), l.Data.Source): n}
 	} else if (l.Type == Enrolled || l.Type == Renewed) && !l.Data.Repeated {
-		one.Admitted = 1
+		if one.Admitted = 1; l.Type == Renewed {
+			one.Renewed = 1
+		}
 	} else {
 		return
 	}

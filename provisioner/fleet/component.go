@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
 )
@@ -50,25 +49,6 @@ type Component struct {
 	Stopped  bool           `json:"stopped,omitempty"`
 	Features []Feature      `json:"features"` // by name
 	Alarms   []events.Alarm `json:"alarms,omitempty"`
-
-	// Activity is nil in reports of earlier versions.
-	Activity *Activity `json:"activity,omitempty"`
-}
-
-// Activity counts recent answers.
-type Activity struct {
-	Enrolled int `json:"enrolled_last_minute"` // with retries
-	Renewed  int `json:"renewed_last_minute"`
-	// Refused counts by code, without waiting nodes: see [wire.Code.Waits]. It is nil in a component's report.
-	Refused map[wire.Code]int `json:"refused_last_hour,omitempty"`
-}
-
-// Add adds what other, which may be nil, has enrolled and renewed.
-func (a *Activity) Add(other *Activity) {
-	if other == nil {
-		return
-	}
-	a.Enrolled, a.Renewed = a.Enrolled+other.Enrolled, a.Renewed+other.Renewed
 }
 
 // Check validates a component that was read.

@@ -21,13 +21,20 @@ type Status struct {
 	Nodes        *fleet.Summary          `json:"nodes,omitempty"`        // nil while the index is read
 	Waiting      int                     `json:"waiting"`                // length of the pending list
 	Certificates *services.Counts        `json:"certificates,omitempty"` // of services; nil while they are read
-	Activity     fleet.Activity          `json:"activity"`
+	Activity     Activity                `json:"activity"`
 	Pauses       []*orders.Pause         `json:"pauses"`
 	Frozen       bool                    `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string                `json:"unknown"` // what could not be read, with the reason
 
 	// Standing holds the problems that need an operator, one line each.
 	Standing []string `json:"standing"`
+}
+
+// Activity counts events of the last hour, of all provisioners.
+type Activity struct {
+	Enrolled int               `json:"enrolled_last_hour"`
+	Renewed  int               `json:"renewed_last_hour"`
+	Refused  map[wire.Code]int `json:"refused_last_hour,omitempty"` // without waiting nodes and logins
 }
 
 func statusRoutes(s *Server) {
@@ -66,16 +73,13 @@ func (s *Server) status(ctx context.Context) *Status {
 		shown := *c
 		shown.Features = c.Failed()
 		now.Provisioners = append(now.Provisioners, &shown)
-		if !c.Gone {
-			now.Activity.Add(c.Activity)
-		}
 	}
 	_, hour, err := s.cfg.Recent.Counts(ctx, events.Periods[0])
 	if err != nil {
-		now.Unknown = append(now.Unknown, "refusals of the last hour: "+err.Error())
+		now.Unknown = append(now.Unknown, "activity of the last hour: "+err.Error())
 	}
 	delete(hour.Codes, "") // logins
-	now.Activity.Refused = hour.Codes
+	now.Activity = Activity{Enrolled: hour.Admitted - hour.Renewed, Renewed: hour.Renewed, Refused: hour.Codes}
 	now.stand()
 	return now
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"regexp"
@@ -105,25 +106,9 @@ func helpAsked(args []string) []string {
 }
 
 // commandTemplate is the help of a command.
-const commandTemplate = `{{with .Context.SelectedCommand -}}
-usage: {{$.App.Name}} {{.FullCommand}}{{if .FlagSummary}} {{.FlagSummary}}{{end}}
-{{- range .Args}}{{if not .Hidden}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>]{{end}}
-{{- if .Value|IsCumulative}}...{{end}}{{end}}{{end}}
-{{- if .Commands}} <command> [<args> ...]{{end}}
-
-{{.Help}}
-
-{{.|LongHelp}}
-{{if .Commands}}
-Commands:
-{{.CmdGroupModel|CommandRows|FormatTwoColumns}}{{end}}
-{{- else}}{{FirstScreen}}{{end}}
-{{- with .Context.Flags|FlagRows}}
-Flags:
-{{.|FormatTwoColumns}}{{end}}
-{{- if .Context.Args}}
-Arguments:
-{{.Context.Args|ArgsToTwoColumns|FormatTwoColumns}}{{end}}`
+//
+//go:embed help.tmpl
+var commandTemplate string
 
 func commandRows(group *kingpin.CmdGroupModel) (rows [][2]string) {
 	for _, c := range group.Commands {

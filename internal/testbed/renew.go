@@ -123,18 +123,6 @@ func (a *Agent) Serial() string {
 	return ca.Serial(leaf)
 }
 
-// Admitted reports whether the broker admits the agent with the certificate on its disk.
-func (a *Agent) Admitted() bool {
-	for {
-		serial := a.Serial()
-		admitted := a.f.Admits(a.Identity, serial)
-		if admitted || serial == a.Serial() {
-			return admitted
-		}
-		// Meanwhile the agent has switched to another certificate.
-	}
-}
-
 // Copy returns a node with the agent's key and certificate, as if its disk were stolen.
 func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
 	a.f.t.Helper()

@@ -10,7 +10,7 @@ import (
 	"muster/jwt"
 )
 
-// A Type is the `type` of a CloudEvent. Types are never renamed.
+// A Type is the `type` of a CloudEvent; see [Types].
 type Type string
 
 // Events of enrollment.
@@ -18,8 +18,8 @@ const (
 	Enrolled    Type = "io.muster.node.enrolled"
 	Renewed     Type = "io.muster.node.renewed"
 	Provisioned Type = "io.muster.node.provisioned"
-	Refused     Type = "io.muster.node.refused"    // authenticated and refused
-	Attempt     Type = "io.muster.attempt.refused" // not authenticated; without a Serial the identity is only claimed
+	Refused     Type = "io.muster.node.refused"
+	Attempt     Type = "io.muster.attempt.refused"
 )
 
 // Events of operators' orders. They have the operator and the reason.
@@ -27,12 +27,12 @@ const (
 	Revoked       Type = "io.muster.node.revoked"
 	Retired       Type = "io.muster.node.retired"
 	Granted       Type = "io.muster.node.granted"
-	Approved      Type = "io.muster.node.approved"  // of Key
-	Rejected      Type = "io.muster.node.rejected"  // of Key
-	Forgotten     Type = "io.muster.node.forgotten" // of Key, which is no longer pending; its verdict is void
-	Allowed       Type = "io.muster.allow.added"    // of Pattern
-	Disallowed    Type = "io.muster.allow.removed"  // of Pattern
-	Commanded     Type = "io.muster.node.commanded" // with a Cause if the node may not have received it
+	Approved      Type = "io.muster.node.approved"
+	Rejected      Type = "io.muster.node.rejected"
+	Forgotten     Type = "io.muster.node.forgotten"
+	Allowed       Type = "io.muster.allow.added"
+	Disallowed    Type = "io.muster.allow.removed"
+	Commanded     Type = "io.muster.node.commanded"
 	TokenRevoked  Type = "io.muster.token.revoked"
 	SignerAdded   Type = "io.muster.signer.added"
 	SignerRemoved Type = "io.muster.signer.removed"
@@ -42,7 +42,7 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
-// Events of service certificates. Name is the certificate's, or the listed name.
+// Events of service certificates.
 const (
 	CertificateIssued   Type = "io.muster.certificate.issued"
 	CertificateRenewed  Type = "io.muster.certificate.renewed"
@@ -52,7 +52,7 @@ const (
 	CertificateRejected Type = "io.muster.certificate.rejected"
 )
 
-// LoginRefused reports a failed login. The operator's name is only claimed.
+// LoginRefused reports a failed login.
 const LoginRefused Type = "io.muster.operator.refused"
 
 // Events of sessions by OpenID Connect.
@@ -91,7 +91,7 @@ const (
 // Cloned says that two live machines use one key.
 const Cloned Type = "io.muster.node.cloned"
 
-// What keeps a node from renewing, as its agent reports; see provisioner.Fault.
+// Events of faults; see provisioner.Fault.
 const (
 	Faulty     Type = "io.muster.node.fault"
 	FaultEnded Type = "io.muster.node.fault_ended"
@@ -100,7 +100,7 @@ const (
 // Events of unmodified agents' runs, as the nodes report them.
 const (
 	RunFailed    Type = "io.muster.run.failed"
-	RunRecovered Type = "io.muster.run.recovered" // the first run after a failed one that did not fail
+	RunRecovered Type = "io.muster.run.recovered"
 )
 
 // WebhookTest goes to one webhook and to no stream.

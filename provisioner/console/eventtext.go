@@ -8,18 +8,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventTones are colors of events; the rest is neutral.
-var eventTones = map[events.Type]string{
-	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
-	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
-	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn",
-	events.Paused: "warn", events.RunFailed: "warn", events.CertificateFailed: "warn",
-	events.CertificateIssued: "good", events.CertificateRenewed: "good", events.CertificateApproved: "good",
-	events.CertificateRevoked: "bad", events.CertificateRejected: "bad",
-	events.Attempt: "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
-	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
-}
-
 // eventText is the text of an event besides its type and node.
 func eventText(t *events.Logged) string {
 	d := &t.Data

@@ -32,7 +32,10 @@ func newFile(v *visit, members ...string) *file {
 	return f
 }
 
-func (f *file) begin() {
+func (f *file) begin() (first bool) {
+	if f.begun {
+		return false
+	}
 	f.begun = true
 	f.v.w.Header().Set("Content-Type", "application/json")
 	f.v.w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", path.Base(f.v.r.URL.Path)))
@@ -40,13 +43,13 @@ func (f *file) begin() {
 		f.v.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 		_ = f.csv.Write(f.members)
 	}
+	return true
 }
 
 func (f *file) add(row any) {
 	sep := ",\n"
-	if !f.begun {
+	if f.begin() {
 		sep = "["
-		f.begin()
 	}
 	b, err := json.Marshal(row)
 	switch {
@@ -87,11 +90,8 @@ func (f *file) end(err error) error {
 		panic(http.ErrAbortHandler)
 	case err != nil:
 		return err
-	case !f.begun && f.csv == nil:
-		f.begin()
+	case f.begin() && f.csv == nil:
 		_, _ = f.v.w.Write([]byte("["))
-	case !f.begun:
-		f.begin()
 	}
 	if f.csv != nil {
 		f.csv.Flush()

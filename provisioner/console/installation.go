@@ -73,7 +73,7 @@ func (c installationPages) components(v *visit) error {
 			len(one.Alarms))
 		for _, f := range one.Features {
 			if !one.Gone && f.State != fleet.FeatureDisabled {
-				features.add(f.Name, one.Name, chip(string(f.State), tone(string(f.State))), as("long", f.Reason))
+				features.add(f.Name, one.Name, chip(string(f.State), tone(f.State)), as("long", f.Reason))
 			}
 		}
 	}

@@ -28,15 +28,19 @@ type listForm struct {
 
 func formOf(v *visit) listForm { return listForm{Values: v.r.URL.Query(), Path: v.r.URL.Path} }
 
-// Link leads to the page with a cursor; "": the first one.
-func (f *listForm) Link(cursor string) string {
-	v := maps.Clone(f.Values)
-	v.Set("cursor", cursor)
-	return f.Path + "?" + v.Encode()
-}
+var (
+	ofPage     = []string{"cursor", "page", "tick", "none", "done"} // of a list
+	notFilters = append([]string{"sort", "limit"}, ofPage...)
+)
 
-// notFilters are the parameters of a page that do not filter its list.
-var notFilters = []string{"sort", "limit", "cursor", "page", "tick", "none", "done"}
+// without returns the parameters but those of these names.
+func (f *listForm) without(names ...string) url.Values {
+	v := maps.Clone(f.Values)
+	for _, name := range names {
+		v.Del(name)
+	}
+	return v
+}
 
 // Filtered reports whether a filter is set.
 func (f *listForm) Filtered() bool {
@@ -67,7 +71,6 @@ type nodesPage struct {
 	Spans     []choice
 	Kept      []string // names of the kept facts
 	Actions   []*action
-	None      bool   // nothing was ticked
 	By        string // what the text of the search is; "": a name
 	Page      *fleet.Page
 	Waiting   []*waiting.Key // keys that the search finds, if no node
@@ -109,10 +112,7 @@ func (p *nodesPage) Heads() (all []head) {
 
 // with leads to the first page with another value of a parameter.
 func (f *listForm) with(name, value string) string {
-	v := maps.Clone(f.Values)
-	for _, place := range []string{"cursor", "page", "tick", "none", "done"} {
-		v.Del(place)
-	}
+	v := f.without(ofPage...)
 	v.Set(name, value)
 	return f.Path + "?" + v.Encode()
 }
@@ -124,7 +124,7 @@ func (f *listForm) PageLink(number int) string { return f.with("page", strconv.I
 func pageNumbers(total int, q paging.Query) (numbers []int) {
 	size := cmp.Or(q.Limit, paging.DefaultLimit)
 	last, here := (total+size-1)/size, max(q.Number, 1)
-	if last < 2 || q.Cursor != "" {
+	if last < 2 {
 		return nil
 	}
 	for n := 1; n <= last; n++ {
@@ -191,7 +191,6 @@ func (c nodePages) nodes(v *visit) error {
 		Spans:     spans,
 		Kept:      c.cfg.Fleet.Facts(),
 		Actions:   nodeActions,
-		None:      v.r.URL.Query().Has("none"),
 	}
 	found, err := c.find(v, p.Values)
 	if err == nil {
@@ -228,26 +227,18 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 	if text == "" {
 		readings = []fleet.Reading{{Set: func(*fleet.Filter) {}}}
 	}
-	var first *found
-	var wrong error // no name, for example
-	labels := text != "" && !strings.Contains(text, "=")
-	for i := 0; i < len(readings); i++ {
+	var first *found // without nodes
+	var wrong error  // no name, for example
+	for i, last := 0, len(readings)-1; i < len(readings); i++ {
 		f := &found{query: q, by: readings[i].Of}
 		readings[i].Set(&f.query.Filter)
-		f.page, err = c.cfg.Fleet.List(ctx, f.query)
-		last := i == len(readings)-1
-		switch {
-		case err == nil && f.page.Total > 0:
-			return f, nil
-		case err == nil:
-			first = cmp.Or(first, f)
-		default:
-			if wrong = f.query.Check(); wrong == nil { // the text has this form, so the error is another
-				return nil, err
+		if wrong = f.query.Check(); wrong == nil {
+			if f.page, err = c.cfg.Fleet.List(ctx, f.query); err != nil || f.page.Total > 0 {
+				return f, err
 			}
+			first = cmp.Or(first, f)
 		}
-		if last && labels {
-			labels = false
+		if i == last && text != "" && !strings.Contains(text, "=") {
 			if readings, err = c.addLabeled(ctx, readings, text); err != nil {
 				return nil, err
 			}
@@ -264,8 +255,7 @@ func (c *Console) addLabeled(ctx context.Context, readings []fleet.Reading, text
 	tokens, err := c.cfg.Orders.Tokens.List(ctx)
 	for _, t := range tokens {
 		if t.JTI == text {
-			readings = append(readings, fleet.Reading{Of: "token", Set: func(f *fleet.Filter) { f.Token = t.ID }})
-			break
+			return append(readings, fleet.Reading{Of: "token", Set: func(f *fleet.Filter) { f.Token = t.ID }}), nil
 		}
 	}
 	return readings, err
@@ -292,23 +282,15 @@ func (*nodesPage) Box(n *fleet.Node) string {
 
 // Tick leads to the page with every box ticked, or with none.
 func (f *listForm) Tick() string {
-	v := maps.Clone(f.Values)
-	if v.Has("tick") {
-		v.Del("tick")
-	} else {
+	v := f.without("tick")
+	if !f.Has("tick") {
 		v.Set("tick", "all")
 	}
 	return f.Path + "?" + v.Encode()
 }
 
 // Query is the filter, for orders for all nodes that match.
-func (p *nodesPage) Query() string {
-	v := maps.Clone(p.Values)
-	for _, name := range notFilters {
-		v.Del(name)
-	}
-	return v.Encode()
-}
+func (p *nodesPage) Query() string { return p.without(notFilters...).Encode() }
 
 // Facts are the filters by fact.
 func (p *nodesPage) Facts() (facts []string) {

@@ -132,13 +132,9 @@ func (c overviewPages) overview(v *visit) error {
 	case !errors.Is(err, fleet.ErrReading):
 		return err
 	}
-	waiting := row{Label: "pending", Link: "/approvals", Count: c.cfg.Orders.Keys.Count()}
-	if waiting.Count > 0 {
-		waiting.Tone = "warn"
-	}
 	_, hour, _ := c.cfg.Recent.Counts(v.r.Context(), events.Periods[0])
-	refused := row{Label: "refused in the last hour", Link: "/?period=hour#codes", Count: hour.Refused}
-	p.Tiles = append(p.Tiles, waiting, refused)
+	p.Tiles = append(p.Tiles, tile("pending", "/approvals", c.cfg.Orders.Keys.Count(), "warn"),
+		tile("refused in the last hour", "/?period=hour#codes", hour.Refused, ""))
 	p.Wrong = p.Wrong || p.Frozen || len(p.Troubles)+len(p.Pauses)+len(p.Missing) > 0 ||
 		p.Nodes != nil && p.Nodes.Cloned > 0
 	return c.page(v, "overview", "Overview", p)
@@ -185,19 +181,22 @@ func (p *overviewPage) findLate(late []fleet.LateNode, recent *events.Recent) {
 	}
 }
 
+// tile has a tone only if there are some.
+func tile(label, link string, count int, tone string) row {
+	if count == 0 {
+		tone = ""
+	}
+	return row{Label: label, Link: link, Count: count, Tone: tone}
+}
+
 func (p *overviewPage) countNodes() {
 	for _, s := range states {
-		r := row{Label: string(s), Link: "/nodes?state=" + string(s), Count: p.Nodes.States[s], Title: stateWords[s]}
-		if r.Count > 0 {
-			r.Tone = tone(s)
-		}
+		r := tile(string(s), "/nodes?state="+string(s), p.Nodes.States[s], tone(s))
+		r.Title = stateWords[s]
 		p.States = append(p.States, r)
 	}
 	for _, is := range []fleet.ConnectionState{fleet.Yes, fleet.No, fleet.Unknown} {
-		r := row{Label: linkedWords[is], Link: "/nodes?connected=" + string(is), Count: p.Nodes.Connected[is]}
-		if r.Count > 0 {
-			r.Tone = tone(is)
-		}
+		r := tile(linkedWords[is], "/nodes?connected="+string(is), p.Nodes.Connected[is], tone(is))
 		if r.Count > 0 || is != fleet.Unknown {
 			p.Tiles = append(p.Tiles, r)
 		}

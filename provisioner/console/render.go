@@ -203,41 +203,26 @@ func number(n any) string {
 	return s
 }
 
-// tone is the color: good, bad, warn or "".
-func tone(what any) string {
-	switch v := what.(type) {
-	case provisioner.State:
-		return map[provisioner.State]string{
-			provisioner.StateProvisioned: "good",
-			provisioner.StateEnrolled:    "warn",
-			provisioner.StateRevoked:     "bad",
-		}[v]
-	case fleet.ConnectionState:
-		return map[fleet.ConnectionState]string{fleet.Yes: "good", fleet.No: "bad", fleet.Unknown: "warn"}[v]
-	case services.State:
-		return map[services.State]string{
-			services.StateCurrent: "good",
-			services.StateWaiting: "warn",
-			services.StateRefused: "bad",
-			services.StateExpired: "bad",
-			services.StateRevoked: "bad",
-		}[v]
-	case events.Type:
-		return eventTones[v]
-	case string:
-		return map[string]string{
-			"running":          "good",
-			"failed":           "bad",
-			"starting":         "warn",
-			"allow":            "good",
-			"deny":             "bad",
-			"approval":         "warn",
-			"defer":            "warn",
-			"failed to decide": "bad",
-		}[v]
-	}
-	return ""
+// tones are the colors of states, events and words: good, bad or warn; the rest is neutral.
+var tones = map[any]string{
+	provisioner.StateProvisioned: "good", provisioner.StateEnrolled: "warn", provisioner.StateRevoked: "bad",
+	fleet.Yes: "good", fleet.No: "bad", fleet.Unknown: "warn",
+	services.StateCurrent: "good", services.StateWaiting: "warn", services.StateRefused: "bad",
+	services.StateExpired: "bad", services.StateRevoked: "bad",
+	fleet.FeatureRunning: "good", fleet.FeatureStarting: "warn", fleet.FeatureFailed: "bad",
+	"allow": "good", "deny": "bad", "approval": "warn", "defer": "warn", "failed to decide": "bad",
+
+	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
+	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
+	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn",
+	events.Paused: "warn", events.RunFailed: "warn", events.CertificateFailed: "warn",
+	events.CertificateIssued: "good", events.CertificateRenewed: "good", events.CertificateApproved: "good",
+	events.CertificateRevoked: "bad", events.CertificateRejected: "bad",
+	events.Attempt: "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
+	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }
+
+func tone(what any) string { return tones[what] }
 
 // prose splits a text at backquotes: odd parts are commands.
 func prose(text string) []string { return strings.Split(cli.Printable(text), "`") }

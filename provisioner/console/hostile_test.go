@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"math/big"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"muster/internal/testbed"
+	"muster/provisioner/login"
 )
 
 // A rogue is a provider whose tokens and answers a test chooses. It checks the client's secret and PKCE as a provider
@@ -34,6 +36,14 @@ type rogue struct {
 	challenge string // of the sign-in that has begun
 	nonce     string
 	bend      func(*idToken)
+	found     func(map[string]any) // bends what the provider says of itself
+}
+
+// bent has the next tokens bent.
+func (g *rogue) bent(bend func(*idToken)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bend = bend
 }
 
 type idToken struct {
@@ -95,12 +105,16 @@ func newRogue(t *testing.T) *rogue {
 		}
 	}
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string]any{
+		said := map[string]any{
 			"issuer": g.URL, "authorization_endpoint": g.URL + "/auth", "token_endpoint": g.URL + "/token",
 			"jwks_uri": g.URL + "/keys", "response_types_supported": []string{"code"},
 			// A provider that says so does not make muster accept them.
 			"id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"},
-		})
+		}
+		if g.found != nil {
+			g.found(said)
+		}
+		reply(w, http.StatusOK, said)
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"keys": []any{map[string]any{"kty": "RSA", "use": "sig", "alg": "RS256",
@@ -189,22 +203,46 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 	}
 	without := func(name string) func(*idToken) { return func(k *idToken) { delete(k.claims, name) } }
 	header := func(name string, value any) func(*idToken) { return func(k *idToken) { k.header[name] = value } }
+	var replayed string
+	g.bent(func(k *idToken) { replayed = k.signed(t) })
+	if a := g.begin(stranger(t, f, nil)).end(); a.status != http.StatusSeeOther {
+		t.Fatalf("a good sign-in: %d: %s", a.status, a.body)
+	}
+	unsigned := func(k *idToken, alg string) string {
+		k.header["alg"] = alg
+		parts := strings.Split(k.signed(t), ".")
+		return parts[0] + "." + parts[1] + "."
+	}
 	later := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	tokens := map[string]func(*idToken){
-		"another issuer":                claim("iss", "https://sso.example.com"),
-		"issuer with a slash more":      claim("iss", g.URL+"/"),
-		"no issuer":                     without("iss"),
-		"another audience":              claim("aud", "grafana"),
-		"no audience":                   without("aud"),
-		"two audiences, and no party":   claim("aud", []string{"muster", "grafana"}),
-		"another authorized party":      func(k *idToken) { k.claims["azp"] = "grafana" },
-		"another nonce":                 claim("nonce", "n-0S6_WzA2Mj"),
-		"no nonce":                      without("nonce"),
-		"expired":                       claim("exp", later(-time.Minute)),
-		"no end":                        without("exp"),
-		"not yet valid":                 claim("nbf", later(time.Hour)),
-		"issued in the future":          claim("iat", later(time.Hour)),
+		"another issuer":              claim("iss", "https://sso.example.com"),
+		"issuer with a slash more":    claim("iss", g.URL+"/"),
+		"no issuer":                   without("iss"),
+		"another audience":            claim("aud", "grafana"),
+		"no audience":                 without("aud"),
+		"two audiences, and no party": claim("aud", []string{"muster", "grafana"}),
+		"another authorized party":    func(k *idToken) { k.claims["azp"] = "grafana" },
+		"another nonce":               claim("nonce", "n-0S6_WzA2Mj"),
+		"no nonce":                    without("nonce"),
+		"expired":                     claim("exp", later(-time.Minute)),
+		"no end":                      without("exp"),
+		"not yet valid":               claim("nbf", later(time.Hour)),
+		"issued in the future":        claim("iat", later(time.Hour)),
+		"audiences with another party": func(k *idToken) {
+			k.claims["aud"], k.claims["azp"] = []string{"muster", "grafana"}, "grafana"
+		},
+		"the code of another client":    func(k *idToken) { k.claims["aud"], k.claims["azp"] = "grafana", "muster" },
+		"an end that is no number":      claim("exp", "tomorrow"),
+		"a replayed ID token":           func(k *idToken) { k.text = replayed },
 		"algorithm none":                header("alg", "none"),
+		"algorithm nOnE":                func(k *idToken) { k.text = unsigned(k, "nOnE") },
+		"algorithm none, signed":        header("alg", "None"),
+		"another algorithm of the key":  header("alg", "PS256"),
+		"algorithm of another key":      header("alg", "ES256"),
+		"no algorithm":                  header("alg", nil),
+		"a part more":                   func(k *idToken) { k.text = k.signed(t) + ".e30" },
+		"encrypted":                     func(k *idToken) { k.text = k.signed(t) + ".e30.e30" },
+		"another key with a good name":  func(k *idToken) { k.key = other; k.header["kid"] = "k" },
 		"HS256 with the public key":     header("alg", "HS256"),
 		"signed by another key":         func(k *idToken) { k.key = other },
 		"another key with its own name": func(k *idToken) { k.key = other; k.header["kid"] = "mine" },
@@ -252,6 +290,19 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 			theirs := g.begin(stranger(t, f, nil)) // the provider has that browser's challenge
 			s.query.Set("code", theirs.query.Get("code"))
 		},
+		"the first of two tabs": func(s *signIn) { // the second has replaced its cookie
+			mine := *s
+			g.begin(s.visitor)
+			*s = mine
+		},
+		"the code of the other tab": func(s *signIn) {
+			first, challenge := s.query.Get("code"), s.begun.Get("code_challenge")
+			*s = *g.begin(s.visitor)
+			s.query.Set("code", first)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.challenge = challenge
+		},
 		"another provider's answer": func(s *signIn) { s.query.Set("iss", "https://sso.example.com") },
 		"refused by the person":     func(s *signIn) { s.query.Del("code"); s.query.Set("error", "access_denied") },
 		"a replayed answer": func(s *signIn) {
@@ -268,9 +319,7 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 		},
 	}
 	refused := func(name string, bend func(*idToken), way func(*signIn)) {
-		g.mu.Lock()
-		g.bend = bend
-		g.mu.Unlock()
+		g.bent(bend)
 		f.Clock.Advance(time.Second) // the budget of failed logins of this address
 		s := g.begin(stranger(t, f, nil))
 		if way != nil {
@@ -290,10 +339,8 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 	for name, way := range flows {
 		refused(name, nil, way)
 	}
-	if n := len(tokens) + len(flows); n < 40 {
-		t.Errorf("%d cases", n)
-	}
-	if n := sessionsOf(f); n != 2 { // before the two replays
+	t.Logf("%d cases", len(tokens)+len(flows))
+	if n := sessionsOf(f); n != 3 { // before the replays
 		t.Errorf("%d sessions", n)
 	}
 	s := g.begin(stranger(t, f, nil))
@@ -315,13 +362,50 @@ func sessionsOf(f *testbed.Fleet) (n int) {
 	return n
 }
 
+// TestHostileProvidersAreNotDiscovered begins to sign in at providers that say of themselves what they should not.
+func TestHostileProvidersAreNotDiscovered(t *testing.T) {
+	t.Parallel()
+	begin := func(g *rogue) (string, error) {
+		s := settings(t, g.Server)
+		p, err := s.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Begin(t.Context(), login.Flow{Secret: "s", Redirect: "https://prov1.example.net/login/oidc/back"})
+	}
+	for name, found := range map[string]func(*rogue, map[string]any){
+		"issuer of another host":    func(_ *rogue, said map[string]any) { said["issuer"] = "https://sso.example.com" },
+		"issuer with a user":        func(g *rogue, said map[string]any) { said["issuer"] = "https://a@" + g.Listener.Addr().String() },
+		"issuer with a slash more":  func(g *rogue, said map[string]any) { said["issuer"] = g.URL + "/" },
+		"issuer with a path":        func(g *rogue, said map[string]any) { said["issuer"] = g.URL + "/realms/main" },
+		"no issuer":                 func(_ *rogue, said map[string]any) { delete(said, "issuer") },
+		"an issuer that is no text": func(g *rogue, said map[string]any) { said["issuer"] = []string{g.URL} },
+	} {
+		g := newRogue(t)
+		g.found = func(said map[string]any) { found(g, said) }
+		if to, err := begin(g); !errors.Is(err, login.ErrProvider) {
+			t.Errorf("%s: to %q, %v", name, to, err)
+		}
+	}
+	elsewhere := newRogue(t)
+	g := newRogue(t)
+	g.Config.Handler = http.RedirectHandler(elsewhere.URL+"/.well-known/openid-configuration", http.StatusFound)
+	if to, err := begin(g); !errors.Is(err, login.ErrProvider) {
+		t.Errorf("a redirect to another provider: to %q, %v", to, err)
+	}
+	if to, err := begin(elsewhere); err != nil || !strings.HasPrefix(to, elsewhere.URL+"/auth?") {
+		t.Errorf("a good provider: to %q, %v", to, err)
+	}
+}
+
 // TestSignInsEndAtThisSite tries to have the browser sent elsewhere.
 func TestSignInsEndAtThisSite(t *testing.T) {
 	t.Parallel()
 	g := newRogue(t)
 	f := servedWith(t, g.Server)
 	for _, next := range []string{"https://example.com/", "//example.com", `/\example.com`, "javascript:alert(1)",
-		"/\texample.com", "@example.com", "nodes"} {
+		"/\texample.com", "@example.com", "nodes", "https://anna@example.com/", "//anna@example.com/", "/\\anna@example.com",
+		"https:/example.com", "https:example.com", "/%5cexample.com\r\nSet-Cookie: a=b"} {
 		s := g.beginFor(stranger(t, f, nil), next)
 		if a := s.end(); a.status != http.StatusSeeOther || a.header.Get("Location") != "/" {
 			t.Errorf("%q: %d to %q", next, a.status, a.header.Get("Location"))

@@ -77,11 +77,8 @@ var certificateActions = []*action{
 
 func (c certificatePages) certificate(v *visit) error {
 	p := &certificatePage{Done: done(v, certificateActions)}
-	id, err := wire.ParseName(v.r.PathValue("identity"))
-	if err != nil {
-		return badRequest(err)
-	}
-	if p.CertificateReport, err = c.cfg.Nodes.Certificate(id, v.r.PathValue("name")); err != nil {
+	var err error
+	if p.CertificateReport, err = c.cfg.Nodes.Certificate(v.node, v.r.PathValue("name")); err != nil {
 		return err
 	}
 	for _, f := range p.Findings {
@@ -93,15 +90,11 @@ func (c certificatePages) certificate(v *visit) error {
 			}
 		}
 	}
-	return c.page(v, "certificate", p.Name+" of "+string(id), p)
+	return c.page(v, "certificate", p.Name+" of "+string(v.node), p)
 }
 
 func (c certificatePages) order(v *visit, o *order) error {
-	id, err := wire.ParseName(v.r.PathValue("identity"))
-	if err != nil {
-		return badRequest(err)
-	}
-	name, request, all := v.r.PathValue("name"), v.r.FormValue("request"), c.cfg.Certificates
+	id, name, request, all := v.node, v.r.PathValue("name"), v.r.FormValue("request"), c.cfg.Certificates
 	o.Back, o.On = certificateLink(id, name), []string{name + " of " + string(id)}
 	o.Fields = url.Values{"request": {request}}
 	o.do = func(ctx context.Context, cause trust.Cause) error {

@@ -35,16 +35,14 @@ type nodePage struct {
 }
 
 func (c nodePages) node(v *visit) error {
-	id, err := wire.ParseName(v.r.PathValue("identity"))
-	if err != nil {
-		return badRequest(err)
-	}
+	id := v.node
 	p := &nodePage{
 		Identity: id,
 		may:      v.login.Role.Covers(trust.RoleOperator),
 		paused:   len(c.cfg.Orders.Pauses.List()) > 0,
 	}
 	ctx, x := v.r.Context(), c.cfg.Nodes
+	var err error
 	p.Report, err = x.Report(ctx, id, c.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err

@@ -102,10 +102,7 @@ var nodeActions = []*action{
 }
 
 func (c nodePages) order(v *visit, o *order) error {
-	id, err := wire.ParseName(v.r.PathValue("identity"))
-	if err != nil {
-		return badRequest(err)
-	}
+	id := v.node
 	seen, err := c.seen(v, id)
 	if err != nil {
 		return err

@@ -107,14 +107,10 @@ func (f *frame) May(pattern string, of ...any) bool {
 	switch {
 	case !known || f.Login == nil || !f.Login.Role.Covers(need.role):
 		return false
-	case f.Login.Sites == nil || len(of) == 0:
-		return f.Login.Sites == nil || scopes[pattern] != nil
+	case len(of) == 0:
+		return f.Login.Sites == nil || need.at != nil
 	}
-	_, name, _ := strings.Cut(pattern, "{")
-	name, _, _ = strings.Cut(name, "}")
-	r := f.request.Clone(f.request.Context())
-	r.SetPathValue(name, fmt.Sprint(of...))
-	return f.console.within(pattern, &visit{r: r, login: f.Login}) == nil
+	return need.within(f.request.Context(), fmt.Sprint(of...), f.Login.Sites) == nil
 }
 
 // An item is an event with its node, which is "" without a page for the operator: alarms name a provisioner.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"muster/provisioner/trust"
 
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/login"
 )
@@ -19,11 +21,13 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	login *login.Login
+	node  wire.Identity // of the page, or ""
 }
 
 type route struct {
 	role  trust.OperatorRole // at least
 	serve func(*visit) error
+	at    scope // nil: not for operators with a limit to sites
 }
 
 // operatorRoutes are the pages for operators, by pattern. Changes are POST requests with the secret of forms.
@@ -33,54 +37,55 @@ func (c *Console) operatorRoutes() map[string]route {
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
 	certificates, installation, many := certificatePages{c}, installationPages{c}, manyPages{c}
 	pages := map[string]route{
-		"GET /{$}":                            {viewer, overview.overview},
-		"GET /nodes":                          {viewer, nodes.nodes},
-		"GET /nodes/{identity}":               {viewer, nodes.node},
-		"GET /approvals":                      {viewer, approvals.approvals},
-		"POST /approvals/decide":              {operator, approvals.decide},
-		"POST /many":                          {operator, many.nodes},
-		"GET /jobs":                           {viewer, many.recent},
-		"GET /jobs/{id}":                      {viewer, many.progress},
-		"POST /jobs/{id}":                     {operator, many.drive},
-		"GET /live":                           {viewer, c.live},
-		"GET /installation":                   {viewer, installation.index},
-		"GET /operators":                      {viewer, installation.operators},
-		"GET /signers":                        {viewer, installation.signers},
-		"GET /authority":                      {viewer, installation.authority},
-		"GET /webhooks":                       {viewer, installation.webhooks},
-		"GET /components":                     {viewer, installation.components},
-		"GET /backups":                        {viewer, installation.backups},
-		"GET /configuration":                  {trust.RoleAuditor, installation.configuration},
-		"GET /tokens/new":                     {viewer, tokens.compose},
-		"GET /allow":                          {viewer, allow.allow},
-		"POST /allow":                         {operator, allow.addAllowance},
-		"GET /certificates":                   {viewer, certificates.certificates},
-		"GET /certificates/{identity}/{name}": {viewer, certificates.certificate},
-		"GET /tokens":                         {viewer, tokens.tokens},
-		"GET /tokens/{tid}":                   {viewer, tokens.token},
-		"GET /policies":                       {viewer, policies.policies},
-		"POST /policies/try":                  {trust.RoleAdmin, policies.try},
-		"GET /events":                         {viewer, events.events},
-		"GET /sessions":                       {viewer, c.sessions},
-		"GET /sessions/{id}/do/{action}":      {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession)},
-		"POST /sessions/{id}/do/{action}":     {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession)},
-		"GET /login/command":                  {viewer, c.command},
-		"POST /login/command":                 {viewer, c.command},
+		"GET /{$}":                            {viewer, overview.overview, onPage},
+		"GET /nodes":                          {viewer, nodes.nodes, onPage},
+		"GET /nodes/{identity}":               {viewer, nodes.node, c.ofNode},
+		"GET /approvals":                      {viewer, approvals.approvals, onPage},
+		"POST /approvals/decide":              {operator, approvals.decide, onPage},
+		"POST /many":                          {operator, many.nodes, nil},
+		"GET /jobs":                           {viewer, many.recent, nil},
+		"GET /jobs/{id}":                      {viewer, many.progress, nil},
+		"POST /jobs/{id}":                     {operator, many.drive, nil},
+		"GET /live":                           {viewer, c.live, onPage},
+		"GET /installation":                   {viewer, installation.index, nil},
+		"GET /operators":                      {viewer, installation.operators, nil},
+		"GET /signers":                        {viewer, installation.signers, nil},
+		"GET /authority":                      {viewer, installation.authority, nil},
+		"GET /webhooks":                       {viewer, installation.webhooks, nil},
+		"GET /components":                     {viewer, installation.components, nil},
+		"GET /backups":                        {viewer, installation.backups, nil},
+		"GET /configuration":                  {trust.RoleAuditor, installation.configuration, nil},
+		"GET /tokens/new":                     {viewer, tokens.compose, nil},
+		"GET /allow":                          {viewer, allow.allow, nil},
+		"POST /allow":                         {operator, allow.addAllowance, nil},
+		"GET /certificates":                   {viewer, certificates.certificates, onPage},
+		"GET /certificates/{identity}/{name}": {viewer, certificates.certificate, c.ofNode},
+		"GET /tokens":                         {viewer, tokens.tokens, onPage},
+		"GET /tokens/{tid}":                   {viewer, tokens.token, c.ofToken},
+		"GET /policies":                       {viewer, policies.policies, nil},
+		"POST /policies/try":                  {trust.RoleAdmin, policies.try, nil},
+		"GET /events":                         {viewer, events.events, onPage},
+		"GET /sessions":                       {viewer, c.sessions, nil},
 	}
 	for path, serve := range map[string]func(*visit) error{
 		"/nodes": nodes.export, "/tokens": tokens.export, "/certificates": certificates.export,
 	} {
-		pages["GET "+path+".csv"], pages["GET "+path+".json"] = route{viewer, serve}, route{viewer, serve}
+		file := route{viewer, serve, onPage}
+		pages["GET "+path+".csv"], pages["GET "+path+".json"] = file, file
 	}
-	for path, serve := range map[string]func(*visit) error{
-		"/do/{action}":                                c.ordered(pauseActions, overview.order),
-		"/nodes/{identity}/do/{action}":               c.ordered(nodeActions, nodes.order),
-		"/allow/do/{action}":                          c.ordered(allowActions[1:], allow.order),
-		"/certificates/{identity}/{name}/do/{action}": c.ordered(certificateActions, certificates.order),
-		"/tokens/{tid}/do/{action}":                   c.ordered(tokenActions, tokens.order),
-		"/policies/do/{action}":                       c.ordered(policyActions, policies.order),
+	for path, order := range map[string]route{
+		"/do/{action}":                  {operator, c.ordered(pauseActions, overview.order), nil},
+		"/nodes/{identity}/do/{action}": {operator, c.ordered(nodeActions, nodes.order), c.ofNode},
+		"/allow/do/{action}":            {operator, c.ordered(allowActions[1:], allow.order), nil},
+		"/certificates/{identity}/{name}/do/{action}": {
+			operator, c.ordered(certificateActions, certificates.order), c.ofNode,
+		},
+		"/tokens/{tid}/do/{action}":  {operator, c.ordered(tokenActions, tokens.order), c.ofToken},
+		"/policies/do/{action}":      {operator, c.ordered(policyActions, policies.order), nil},
+		"/sessions/{id}/do/{action}": {trust.RoleAdmin, c.ordered(sessionActions[:1], c.endSession), nil},
+		"/login/command":             {viewer, c.command, onPage},
 	} {
-		pages["GET "+path], pages["POST "+path] = route{operator, serve}, route{operator, serve}
+		pages["GET "+path], pages["POST "+path] = order, order
 	}
 	return pages
 }
@@ -104,7 +109,7 @@ type (
 func (c *Console) routes() {
 	c.table = c.operatorRoutes()
 	for pattern, need := range c.table {
-		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, pattern, need) })
+		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
 	// A reload of a form's answer, and a sign-in after it, are GET requests.
 	for path, to := range map[string]string{
@@ -127,40 +132,47 @@ func (c *Console) routes() {
 }
 
 // visit serves a page to an operator with the role.
-func (c *Console) visit(w http.ResponseWriter, r *http.Request, pattern string, need route) {
+func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	login, err := c.authenticate(r)
 	if err != nil {
 		c.strange(w, r, err)
 		return
 	}
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // [url.URL.Query] would drop the faulty part
-		c.fail(w, r, login, badRequest(fmt.Errorf("the address: %w", err)))
-		return
-	}
-	if !login.Role.Covers(need.role) {
-		c.cfg.Log.WarnContext(r.Context(), "operator's request refused",
-			"subject", subject(r), "by", login.By(), "role", login.Role, "needs", need.role)
-		c.fail(w, r, login, roleError(login, need.role))
-		return
-	}
 	v := &visit{w: w, r: r, login: login}
-	if err := c.within(pattern, v); err != nil {
-		c.fail(w, r, login, err)
-		return
-	}
-	if r.Method == http.MethodPost {
-		if err := readForm(w, r); err != nil {
-			c.fail(w, r, login, err)
-			return
+	if err = c.admit(v, &need); err == nil {
+		if r.Method == http.MethodPost { // leaving the page does not take an order back
+			finishing, end := provisioner.Finishing(r.Context())
+			defer end()
+			v.r = r.WithContext(finishing)
 		}
-		// Leaving the page does not take an order back.
-		finishing, end := provisioner.Finishing(r.Context())
-		defer end()
-		v.r = r.WithContext(finishing)
+		err = need.serve(v)
 	}
-	if err := need.serve(v); err != nil {
+	if err != nil {
 		c.fail(w, r, login, err)
 	}
+}
+
+// admit returns an error unless the visit is well-formed, and for the operator.
+func (c *Console) admit(v *visit, need *route) (err error) {
+	if _, err = url.ParseQuery(v.r.URL.RawQuery); err != nil { // [url.URL.Query] would drop the faulty part
+		return badRequest(fmt.Errorf("the address: %w", err))
+	}
+	if !v.login.Role.Covers(need.role) {
+		c.cfg.Log.WarnContext(v.r.Context(), "operator's request refused",
+			"subject", subject(v.r), "by", v.login.By(), "role", v.login.Role, "needs", need.role)
+		return roleError(v.login, need.role)
+	}
+	name := v.r.PathValue("identity")
+	if name != "" {
+		if v.node, err = wire.ParseName(name); err != nil {
+			return badRequest(err)
+		}
+	}
+	err = need.within(v.r.Context(), cmp.Or(name, v.r.PathValue("tid")), v.login.Sites)
+	if err == nil && v.r.Method == http.MethodPost {
+		err = readForm(v.w, v.r)
+	}
+	return err
 }
 
 // strange asks an unauthenticated visitor to sign in.

@@ -11,64 +11,36 @@ import (
 	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
 	"muster/provisioner/orders"
+	"muster/provisioner/trust"
 	"muster/provisioner/waiting"
 )
 
-// A scope returns an error unless a visit is to what is at the operator's sites.
-type scope func(*Console, *visit) error
-
-// scopes are the pages for operators with a limit to sites. Every other page is refused to them.
-var scopes = map[string]scope{
-	"GET /{$}":                                         onPage,
-	"GET /live":                                        onPage,
-	"GET /nodes":                                       onPage,
-	"GET /nodes/{identity}":                            ofNode,
-	"GET /nodes/{identity}/do/{action}":                ofNode,
-	"POST /nodes/{identity}/do/{action}":               ofNode,
-	"GET /nodes.csv":                                   onPage,
-	"GET /nodes.json":                                  onPage,
-	"GET /certificates.csv":                            onPage,
-	"GET /certificates.json":                           onPage,
-	"GET /tokens.csv":                                  onPage,
-	"GET /tokens.json":                                 onPage,
-	"GET /approvals":                                   onPage,
-	"POST /approvals/decide":                           onPage,
-	"GET /certificates":                                onPage,
-	"GET /certificates/{identity}/{name}":              ofNode,
-	"GET /certificates/{identity}/{name}/do/{action}":  ofNode,
-	"POST /certificates/{identity}/{name}/do/{action}": ofNode,
-	"GET /tokens":                                      onPage,
-	"GET /tokens/{tid}":                                ofToken,
-	"GET /tokens/{tid}/do/{action}":                    ofToken,
-	"POST /tokens/{tid}/do/{action}":                   ofToken,
-	"GET /events":                                      onPage,
-	"GET /login/command":                               onPage,
-	"POST /login/command":                              onPage,
-}
+// A scope returns an error unless what a page is about is at the sites.
+type scope func(ctx context.Context, of string, sites trust.Sites) error
 
 // onPage is for pages that show or change no more than what is at the sites.
-func onPage(*Console, *visit) error { return nil }
+func onPage(context.Context, string, trust.Sites) error { return nil }
 
-func ofNode(c *Console, v *visit) error {
-	id, err := wire.ParseName(v.r.PathValue("identity"))
+func (c *Console) ofNode(ctx context.Context, of string, sites trust.Sites) error {
+	id, err := wire.ParseName(of)
 	if err != nil {
 		return badRequest(err)
 	}
-	return c.cfg.Orders.Nodes.Within(v.r.Context(), v.login.Sites, id)
+	return c.cfg.Orders.Nodes.Within(ctx, sites, id)
 }
 
-func ofToken(c *Console, v *visit) error {
-	return c.cfg.Orders.Tokens.Within(v.r.Context(), v.login.Sites, jwt.TokenID(v.r.PathValue("tid")))
+func (c *Console) ofToken(ctx context.Context, of string, sites trust.Sites) error {
+	return c.cfg.Orders.Tokens.Within(ctx, sites, jwt.TokenID(of))
 }
 
-func (c *Console) within(pattern string, v *visit) error {
-	if v.login.Sites == nil {
+func (r *route) within(ctx context.Context, of string, sites trust.Sites) error {
+	switch {
+	case sites == nil:
 		return nil
+	case r.at == nil:
+		return operate.ErrOtherSite
 	}
-	if check := scopes[pattern]; check != nil {
-		return check(c, v)
-	}
-	return operate.ErrOtherSite
+	return r.at(ctx, of, sites)
 }
 
 // keysOf returns the waiting keys of a name, or all if id is empty, that the operator may see.

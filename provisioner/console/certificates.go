@@ -34,7 +34,6 @@ func (c certificatePages) certificates(v *visit) error {
 	return c.list(v, "certificates", "Certificates", &p.listForm, p, err)
 }
 
-// certificatePage is a service certificate.
 type certificatePage struct {
 	*fleet.CertificateReport
 	Actions []*action // for its state

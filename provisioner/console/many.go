@@ -123,7 +123,6 @@ func (s *jobs) change(id string, do func(*job) error) error {
 	return errNoJob
 }
 
-// find returns a job as it is now.
 func (s *jobs) find(id string) (*job, error) {
 	var now job
 	return &now, s.change(id, func(j *job) error { now = *j; return nil })
@@ -255,7 +254,6 @@ func (c manyPages) order(v *visit, o *order, choose func(*visit, *action) (*job,
 	return nil
 }
 
-// failures returns how many may fail.
 func failures(v *visit) (int, error) {
 	text := cmp.Or(v.r.PostForm.Get("failures"), "10")
 	most, err := strconv.Atoi(text)
@@ -308,7 +306,6 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 	return j, nil
 }
 
-// every calls each for every node of the list.
 func (c *Console) every(v *visit, given url.Values, each func(*fleet.Node)) error {
 	given = maps.Clone(given)
 	given.Del("page")

@@ -86,7 +86,6 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *login.Logi
 
 const maxShadowEvents = 20
 
-// policiesPage is the policy in use and its shadow.
 type policiesPage struct {
 	InUse   *operate.PolicyInUse
 	Changes []*events.Logged // newest reloads

@@ -152,7 +152,6 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	}
 }
 
-// admit returns an error unless the visit is well-formed, and for the operator.
 func (c *Console) admit(v *visit, need *route) (err error) {
 	if _, err = url.ParseQuery(v.r.URL.RawQuery); err != nil { // [url.URL.Query] would drop the faulty part
 		return badRequest(fmt.Errorf("the address: %w", err))

@@ -53,6 +53,7 @@ type idToken struct {
 	public         *rsa.PublicKey // the key of HS256
 	answer         map[string]any // of the token endpoint
 	status         int
+	to             string // redirect
 }
 
 var b64 = base64.RawURLEncoding.EncodeToString
@@ -142,6 +143,7 @@ func newRogue(t *testing.T) *rogue {
 				delete(k.answer, name)
 			}
 		}
+		w.Header().Set("Location", k.to)
 		reply(w, k.status, k.answer)
 	})
 	return g
@@ -203,6 +205,10 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 	}
 	without := func(name string) func(*idToken) { return func(k *idToken) { delete(k.claims, name) } }
 	header := func(name string, value any) func(*idToken) { return func(k *idToken) { k.header[name] = value } }
+	thief := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the client's secret goes to %s", r.URL)
+	}))
+	t.Cleanup(thief.Close)
 	var replayed string
 	g.bent(func(k *idToken) { replayed = k.signed(t) })
 	if a := g.begin(stranger(t, f, nil)).end(); a.status != http.StatusSeeOther {
@@ -274,6 +280,7 @@ func TestHostileSignInsAreRefused(t *testing.T) {
 		"groups as a number":                      claim("groups", 7),
 		"groups as an object":                     claim("groups", map[string]any{"fleet-admins": true}),
 		"groups that are elsewhere":               func(k *idToken) { delete(k.claims, "groups"); k.claims["hasgroups"] = true },
+		"a redirect to another host":              func(k *idToken) { k.status, k.to = http.StatusTemporaryRedirect, thief.URL },
 		"an error with a token":                   func(k *idToken) { k.status = http.StatusForbidden },
 	}
 	flows := map[string]func(*signIn){

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"net/http"
@@ -172,4 +173,50 @@ func TestApprovingAllThatMatch(t *testing.T) {
 	})
 	says(t, v.see(job), "Approve: 2 keys", `href="/approvals?q=db"`)
 	says(t, v.see("/approvals"), "3 waiting, 2 of them approved")
+}
+
+// An operator stops a job while its first orders are under way: these are finished, and no other one begins. Another
+// operator goes on with the rest, and nothing is done twice.
+func TestAnOperatorStopsAJobAndAnotherGoesOn(t *testing.T) {
+	t.Parallel()
+	const nodes, atOnce = 60, 50
+	f := served(t)
+	provisionedNodes(t, f, nodes)
+	anna, ben := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "ben", trust.RoleOperator)
+	f.Eventually("all are listed", func() bool {
+		return strings.Contains(anna.see("/nodes"), fmt.Sprint(nodes, " nodes"))
+	})
+	writes, release := &f.Faults.RevocationWrites, make(chan struct{})
+	before := writes.Writes()
+	writes.Before(func(context.Context, any) { <-release })
+	job := anna.ordered("/many", "10", "verdict", "revoke", "query", "q=web", "all", "yes")
+	f.Eventually("as many orders as may be are under way", func() bool { return writes.Writes() == before+atOnce })
+	if a := anna.post(job, "stop", "yes"); a.status != http.StatusSeeOther {
+		t.Fatalf("stop: %d %s", a.status, main(a.body))
+	}
+	if a := ben.post(job, "continue", "yes"); a.status != http.StatusConflict {
+		t.Errorf("go on with a job whose orders are under way: %d %s", a.status, main(a.body))
+	}
+	close(release)
+	f.Eventually("the job has stopped", func() bool { return strings.Contains(anna.see(job), ">stopped</span>") })
+	says(t, anna.see(job), fmt.Sprintf("%d done · 0 failed · 0 left alone · %d not tried", atOnce, nodes-atOnce))
+	if n := writes.Writes() - before; n != atOnce {
+		t.Errorf("%d orders after the stop, want %d", n, atOnce)
+	}
+	if a := ben.post(job, "continue", "yes", "failures", "10"); a.status != http.StatusSeeOther {
+		t.Fatalf("go on: %d %s", a.status, main(a.body))
+	}
+	f.Eventually("the job has ended", func() bool { return strings.Contains(anna.see(job), ">finished</span>") })
+	says(t, anna.see(job), fmt.Sprintf("%d done · 0 failed · 0 left alone · 0 not tried", nodes))
+	by := map[string]int{}
+	for i := range nodes {
+		r := f.Record(fmt.Sprintf("web%d.example.net", i+1))
+		if r.State != provisioner.StateRevoked || r.Operator == nil {
+			t.Fatalf("%s is %s", r.Identity, r.State)
+		}
+		by[r.Operator.By]++
+	}
+	if by["operator:anna"] != atOnce || by["operator:ben"] != nodes-atOnce || writes.Writes()-before != nodes {
+		t.Errorf("ordered by %v in %d writes", by, writes.Writes()-before)
+	}
 }

@@ -102,7 +102,7 @@ func (p *nodePage) read() {
 func (p *nodePage) chip(rejected []*orders.Answer) (word, tone string) {
 	switch {
 	case len(p.Waiting) > 0:
-		return "waits", "warn"
+		return "pending", "warn"
 	case slices.ContainsFunc(rejected, func(a *orders.Answer) bool { return a.Identity == p.Identity }):
 		return "rejected", "bad"
 	case p.Explain != nil && len(p.Explain.Refusals) > 0:

@@ -20,7 +20,7 @@ func TestAdvice(t *testing.T) {
 	f.Eventually("the refusal is in its history",
 		func() bool { return strings.Contains(v.see(waiting), "if its log shows this key") })
 	page := v.see(waiting)
-	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
+	says(t, page, ">pending<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
 	unsaid(t, page, "add an allow-list entry", "was refused")
 	page = v.see("/events?code=approval_pending")
 	says(t, page, `<a href="/approvals">Pending</a>: compare the waiting key with the machine&#39;s log, then approve or reject it`)

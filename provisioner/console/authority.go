@@ -34,13 +34,13 @@ func (c installationPages) authority(v *visit) error {
 	}
 	issuers := make(map[string]ca.CertificateInfo)
 	for _, one := range all {
-		tone := map[string]string{"present": "good"}[one.Authority]
-		count := cell{}
+		count := cell{As: "number"}
 		if one.What == "issuing" {
-			issuers[one.KeyID], count = one, cell{Text: strconv.Itoa(live[one.KeyID]), As: "number"}
+			issuers[one.KeyID], count.Text = one, strconv.Itoa(live[one.KeyID])
 		}
-		chain.add(one.Name, one.What, chip(one.Authority, tone), one.NotBefore, c.until(one.NotAfter, "expired"),
-			one.Issuer, as("hash", one.Fingerprint), as("hash", one.KeyID), count)
+		chain.add(one.Name, one.What, chip(one.Authority, map[string]string{"present": "good"}[one.Authority]),
+			one.NotBefore, c.until(one.NotAfter, "expired"), one.Issuer, as("hash", one.Fingerprint),
+			as("hash", one.KeyID), count)
 	}
 	for _, l := range c.cfg.Provisioner.AllCRLs() {
 		by := issuers[l.Issuer]

@@ -12,7 +12,7 @@ func (c installationPages) operators(v *visit) error {
 		return err
 	}
 	t := &table{
-		Columns: []string{"Operator", "State", "Role", "Nodes", "Key", "Certificate", "Its end", "Changed", "By",
+		Columns: []string{"Operator", "State", "Role", "Nodes", "Key", "Certificate", "Expires", "Changed", "By",
 			"Why"},
 		Empty: "There is no operator. `muster operator add NAME --role ROLE` adds one.",
 	}
@@ -37,7 +37,7 @@ func (c installationPages) signers(v *visit) error {
 		return err
 	}
 	t := &table{
-		Columns: []string{"Signer", "State", "Key", "Sites", "Nodes", "Certificate's end", "Source", "Fingerprint",
+		Columns: []string{"Signer", "State", "Key", "Sites", "Nodes", "Certificate expires", "Source", "Fingerprint",
 			"Changed", "By", "Why"},
 		Empty: "There is no signer: no node can enroll. `muster signer add FILE` adds one.",
 	}
@@ -46,8 +46,8 @@ func (c installationPages) signers(v *visit) error {
 		if s.Name == "" { // removed, and in no file
 			name = as("hash", s.ID)
 		}
-		t.add(name, signerState(s, c.cfg.Now()), s.KeyType, list(s.Sites), list(s.Identities), s.NotAfter,
-			s.Source, as("hash", s.ID), s.At, byName(s.By), as("long", s.Why))
+		t.add(name, signerState(s, c.cfg.Now()), s.KeyType, as("any", list(s.Sites)), as("any", list(s.Identities)),
+			s.NotAfter, s.Source, as("hash", s.ID), s.At, byName(s.By), as("long", s.Why))
 	}
 	return c.tables(v, "Signers", "Their tokens are trusted, within the limits of sites and nodes. Their keys are not "+
 		"here. An admin adds and removes them: `muster signer add`, `muster signer remove`.", t)

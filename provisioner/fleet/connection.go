@@ -157,7 +157,7 @@ func (x *Index) quietSites() error {
 	var errs []error
 	for _, site := range slices.Sorted(maps.Keys(lost)) {
 		if n := lost[site]; n >= minLost && n > open[site] {
-			errs = append(errs, fmt.Errorf("site %s: %d nodes have lost their connection, %d are connected",
+			errs = append(errs, fmt.Errorf("site %s: %d nodes have lost their connection, still connected: %d",
 				cmp.Or(string(site), "-"), n, open[site]))
 		}
 	}

@@ -125,8 +125,8 @@ func (s *Service) alarm(ctx context.Context) {
 			ending = append(ending, c)
 		}
 	}
-	s.own.Alarms.Set(ctx, events.AlarmCertificatesStuck, example("are stuck", stuck))
-	s.own.Alarms.Set(ctx, events.AlarmCertificatesEnd, example("are near or past their end", ending))
+	s.own.Alarms.Set(ctx, events.AlarmCertificatesStuck, example("stuck service certificates", stuck))
+	s.own.Alarms.Set(ctx, events.AlarmCertificatesEnd, example("service certificates near or past their end", ending))
 }
 
 func example(what string, of []*Certificate) error {
@@ -136,5 +136,5 @@ func example(what string, of []*Certificate) error {
 	c := slices.MinFunc(of, func(a, b *Certificate) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 	})
-	return fmt.Errorf("%d service certificates %s, for example %s of %s", len(of), what, c.Name, c.Node)
+	return fmt.Errorf("%s: %d, for example %s of %s", what, len(of), c.Name, c.Node)
 }

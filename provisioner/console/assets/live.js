@@ -1,5 +1,5 @@
-// Refreshes the live parts of a page when the provisioner says that something changed, and drops one-time messages from its address. Without this script every page
-// works, but is not updated.
+// Refreshes the live parts of a page when the provisioner says that something changed, and drops one-time messages from
+// its address. Without this script every page works, but is not updated.
 "use strict";
 (() => {
   const address = new URL(location.href), told = ["done", "none"].filter((name) => address.searchParams.has(name));
@@ -50,11 +50,10 @@
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
       if (!next || inUse(part) || next.outerHTML === part.outerHTML) continue;
-      const box = part.querySelector(".scroll"), top = box ? box.scrollTop : 0, left = box ? box.scrollLeft : 0;
+      const places = [...part.querySelectorAll(".scroll")].map((box) => [box.scrollTop, box.scrollLeft]);
       const put = document.importNode(next, true);
       part.replaceWith(put);
-      const after = put.querySelector(".scroll");
-      if (after) { after.scrollTop = top; after.scrollLeft = left; }
+      put.querySelectorAll(".scroll").forEach((box, i) => { [box.scrollTop, box.scrollLeft] = places[i] ?? [0, 0]; });
     }
   };
 

@@ -39,15 +39,16 @@ const dress = (() => {
       const text = texts.currentNode;
       if (!text.parentElement.closest("code, pre")) text.data = text.data.replace(instant, (at) => local(new Date(at)));
     }
-    for (const hash of page.querySelectorAll("code[title]:not([data-dressed])")) {
+    for (const hash of page.querySelectorAll(":is(code[title], [data-copy]):not([data-dressed])")) {
       const copy = page.createElement("button");
       copy.type = "button";
       copy.className = "copy";
       copy.title = "Copy";
-      copy.dataset.text = hash.title;
-      copy.setAttribute("aria-label", "Copy " + hash.textContent);
+      copy.dataset.text = hash.title || hash.textContent;
+      copy.setAttribute("aria-label", "Copy " + (hash.ariaLabel ?? hash.textContent));
       hash.dataset.dressed = "";
-      (hash.closest("a") ?? hash).after(copy);
+      if (hash.matches("pre")) hash.previousElementSibling.append(copy); // its heading
+      else (hash.closest("a") ?? hash).after(copy);
     }
     for (const table of page.querySelectorAll(".scroll > table:has(thead th):not([data-dressed])")) {
       if (!sortable(page, table)) continue;

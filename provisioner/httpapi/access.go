@@ -8,22 +8,24 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/wire"
 	"muster/provisioner/login"
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
 )
 
 // The lowest role that a route requires.
-const (
-	anyone   trust.OperatorRole = "" // no credential
-	viewer                      = trust.RoleViewer
-	operator                    = trust.RoleOperator
-	admin                       = trust.RoleAdmin
+var (
+	anyone   = access{} // no credential
+	viewer   = access{role: trust.RoleViewer}
+	operator = access{role: trust.RoleOperator}
+	admin    = access{role: trust.RoleAdmin}
 )
 
 // access is the permission that a route requires.
 type access struct {
 	role    trust.OperatorRole // at least
+	at      scope              // nil: not for operators with a limit to sites
 	changes bool               // a reason is required over HTTPS
 	foreman bool               // also the role foreman, whose protocol has 403 for every caller without access
 }
@@ -54,7 +56,7 @@ func by(ctx context.Context) string {
 func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 	s.routes[pattern] = need
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if need.role == anyone {
+		if need.role == "" {
 			serve(w, r)
 			return
 		}
@@ -78,11 +80,17 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			s.forbid(w, r, l, need.role)
 			return
 		}
-		if l.Sites != nil {
-			if err := s.within(pattern, r, l.Sites); err != nil {
-				s.fail(w, r, err)
+		if name := r.PathValue("identity"); name != "" {
+			id, err := wire.ParseName(name)
+			if err != nil {
+				s.fail(w, r, badRequest(err))
 				return
 			}
+			r.SetPathValue("identity", string(id))
+		}
+		if err := s.within(need.at, r, l.Sites); err != nil {
+			s.fail(w, r, err)
+			return
 		}
 		serve(w, r)
 	})
@@ -158,7 +166,7 @@ type Self struct {
 
 func operatorRoutes(s *Server) {
 	operators := s.cfg.Orders.Operators
-	get(s, viewer, "/v1/self", func(r *http.Request) (*Self, error) {
+	get(s, viewer.on(inAnswer), "/v1/self", func(r *http.Request) (*Self, error) {
 		l, _ := loginOf(r.Context())
 		return &l.Self, nil
 	})

@@ -21,7 +21,7 @@ type CertificateOrder struct {
 
 func certificateRoutes(s *Server) {
 	all := s.cfg.Certificates
-	get(s, viewer, "/v1/certificates", func(r *http.Request) (*services.Page, error) {
+	get(s, viewer.on(inAnswer), "/v1/certificates", func(r *http.Request) (*services.Page, error) {
 		v, wrong := parameters(r, services.QueryParameters...)
 		q, err := services.ParseQuery(v, s.cfg.Now())
 		if err = errors.Join(wrong, err); err != nil {
@@ -30,21 +30,14 @@ func certificateRoutes(s *Server) {
 		q.Of = s.cfg.Fleet.At(sitesOf(r.Context()))
 		return all.Index().Page(q)
 	})
-	get(s, viewer, "/v1/certificates/{identity}/{name}", func(r *http.Request) (*fleet.CertificateReport, error) {
-		id, err := identity(r)
-		if err != nil {
-			return nil, err
-		}
-		return s.cfg.Nodes.Certificate(id, r.PathValue("name"))
+	const one = "/v1/certificates/{identity}/{name}"
+	get(s, viewer.on(ofNode), one, func(r *http.Request) (*fleet.CertificateReport, error) {
+		return s.cfg.Nodes.Certificate(identity(r), r.PathValue("name"))
 	})
 	answer := func(verb string, do func(context.Context, wire.Identity, string, string, trust.Cause) error) {
-		change(s, operator, "/v1/certificates/{identity}/{name}/"+verb,
+		change(s, operator.on(ofNode), one+"/"+verb,
 			func(r *http.Request, q *CertificateOrder, c trust.Cause) (*none, error) {
-				id, err := identity(r)
-				if err != nil {
-					return nil, err
-				}
-				return &none{}, do(r.Context(), id, r.PathValue("name"), q.Request, c)
+				return &none{}, do(r.Context(), identity(r), r.PathValue("name"), q.Request, c)
 			})
 	}
 	answer("approve", all.Approve)

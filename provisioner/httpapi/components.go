@@ -55,7 +55,7 @@ func componentRoutes(s *Server) {
 		}
 		return running, nil
 	})
-	s.handle("GET /v2/features", access{role: viewer, foreman: true}, func(w http.ResponseWriter, r *http.Request) {
+	s.handle("GET /v2/features", access{role: trust.RoleViewer, foreman: true}, func(w http.ResponseWriter, r *http.Request) {
 		l, _ := loginOf(r.Context())
 		all := map[string]V2Feature{}
 		for _, f := range self() {

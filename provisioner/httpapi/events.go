@@ -27,7 +27,7 @@ const (
 
 // eventRoutes serve events as server-sent events, or as JSON lines if the client accepts those.
 func eventRoutes(s *Server) {
-	need := access{role: viewer}
+	need := viewer.on(inAnswer)
 	s.handle("GET /v1/events", need, func(w http.ResponseWriter, r *http.Request) {
 		v, wrong := parameters(r, events.QueryParameters...)
 		if last := r.Header.Get("Last-Event-ID"); last != "" {
@@ -173,7 +173,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 func webhookRoutes(s *Server) {
 	hooks := s.cfg.Webhooks
 	getList(s, viewer, "/v1/webhooks", func(*http.Request) ([]events.Webhook, error) { return hooks.List(), nil })
-	post(s, access{role: operator}, "/v1/webhooks/{name}/test", func(
+	post(s, operator, "/v1/webhooks/{name}/test", func(
 		r *http.Request, _ *none, c trust.Cause,
 	) (*events.WebhookAnswer, error) {
 		return hooks.Test(r.Context(), r.PathValue("name"), c.By)

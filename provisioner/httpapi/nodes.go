@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"muster/internal/wire"
 	"muster/provisioner/fleet"
 )
 
@@ -14,7 +13,7 @@ import (
 const readingTimeout = 5 * time.Second
 
 func nodeRoutes(s *Server) {
-	get(s, viewer, "/v1/nodes", func(r *http.Request) (*fleet.Page, error) {
+	get(s, viewer.on(inAnswer), "/v1/nodes", func(r *http.Request) (*fleet.Page, error) {
 		v, wrong := parameters(r, fleet.Parameters...)
 		q, err := fleet.ParseQuery(v, s.cfg.Now())
 		if err = errors.Join(wrong, err); err != nil {
@@ -25,23 +24,14 @@ func nodeRoutes(s *Server) {
 		defer cancel()
 		return s.cfg.Fleet.List(ctx, q)
 	})
-	getNode(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
-		return s.cfg.Nodes.Report(r.Context(), id, s.cfg.Now().UTC())
+	one := viewer.on(ofNode)
+	get(s, one, "/v1/nodes/{identity}", func(r *http.Request) (*fleet.Report, error) {
+		return s.cfg.Nodes.Report(r.Context(), identity(r), s.cfg.Now().UTC())
 	})
-	getNode(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.History, error) {
-		return s.cfg.Nodes.History(r.Context(), id)
+	get(s, one, "/v1/nodes/{identity}/history", func(r *http.Request) (*fleet.History, error) {
+		return s.cfg.Nodes.History(r.Context(), identity(r))
 	})
-	getNode(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
-		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Forecast)
-	})
-}
-
-func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
-	get(s, viewer, "/v1/nodes/{identity}"+what, func(r *http.Request) (a A, err error) {
-		id, err := identity(r)
-		if err != nil {
-			return a, err
-		}
-		return answer(r, id)
+	get(s, one, "/v1/nodes/{identity}/explain", func(r *http.Request) (*fleet.Explanation, error) {
+		return s.cfg.Nodes.Explain(r.Context(), identity(r), s.cfg.Now().UTC(), s.cfg.Provisioner.Forecast)
 	})
 }

@@ -60,23 +60,14 @@ type NodeCommand struct {
 	Why string `json:"why,omitempty"`
 }
 
-func identity(r *http.Request) (wire.Identity, error) {
-	id, err := wire.ParseName(r.PathValue("identity"))
-	if err != nil {
-		return "", badRequest(err)
-	}
-	return id, nil
-}
+// identity is checked by [Server.handle].
+func identity(r *http.Request) wire.Identity { return wire.Identity(r.PathValue("identity")) }
 
-func changeNode[Q, A any](s *Server, verb string,
+func changeNode[Q, A any](s *Server, at scope, verb string,
 	do func(context.Context, wire.Identity, *Q, trust.Cause) (A, error),
 ) {
-	change(s, operator, "/v1/nodes/{identity}/"+verb, func(r *http.Request, q *Q, c trust.Cause) (a A, err error) {
-		id, err := identity(r)
-		if err != nil {
-			return a, err
-		}
-		return do(r.Context(), id, q, c)
+	change(s, operator.on(at), "/v1/nodes/{identity}/"+verb, func(r *http.Request, q *Q, c trust.Cause) (A, error) {
+		return do(r.Context(), identity(r), q, c)
 	})
 }
 
@@ -87,7 +78,7 @@ func orderRoutes(s *Server) {
 		"revoke": nodes.Revoke,
 		"retire": nodes.Retire,
 	} {
-		changeNode(s, verb, func(ctx context.Context, id wire.Identity, q *Change, c trust.Cause) (*none, error) {
+		changeNode(s, ofNode, verb, func(ctx context.Context, id wire.Identity, q *Change, c trust.Cause) (*none, error) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
 				return nil, err
 			}
@@ -101,13 +92,13 @@ func orderRoutes(s *Server) {
 		})
 	}
 	for _, verb := range wire.Verbs {
-		changeNode(s, string(verb),
+		changeNode(s, ofNode, string(verb),
 			func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
 				o := operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Secret: q.Secret, Seen: q.Precondition}
 				return nodes.Command(ctx, id, o, c)
 			})
 	}
-	changeNode(s, "grant", func(
+	changeNode(s, ofNode, "grant", func(
 		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
 	) (*NewlyGranted, error) {
 		if q.OneTime && (q.ID != "" || q.KeyHash != "") {

@@ -99,7 +99,7 @@ func healthRoutes(s *Server) {
 	get(s, anyone, "/v1/ca", func(*http.Request) (*operate.AuthorityInfo, error) {
 		return s.cfg.Orders.Process.Authority(), nil
 	})
-	s.handle("GET /metrics", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) {
+	s.handle("GET /metrics", viewer, func(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Metrics.ServeHTTP(w, r)
 	})
 }

@@ -152,26 +152,27 @@ func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	p.write(w)
 }
 
-func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request) (A, error)) {
-	s.handle("GET "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
+func get[A any](s *Server, need access, path string, answer func(*http.Request) (A, error)) {
+	s.handle("GET "+path, need, func(w http.ResponseWriter, r *http.Request) {
 		a, err := answer(r)
 		s.answer(w, r, a, err)
 	})
 }
 
 // getList serves a list as a member that is named as the route ends: {"tokens": []}.
-func getList[T any](s *Server, role trust.OperatorRole, route string, list func(*http.Request) ([]T, error)) {
-	get(s, role, route, func(r *http.Request) (map[string][]T, error) {
+func getList[T any](s *Server, need access, route string, list func(*http.Request) ([]T, error)) {
+	get(s, need, route, func(r *http.Request) (map[string][]T, error) {
 		all, err := list(r)
 		return map[string][]T{path.Base(route): append([]T{}, all...)}, err
 	})
 }
 
 // change serves an order, with its reason in the cause.
-func change[Q, A any](s *Server, role trust.OperatorRole, path string,
+func change[Q, A any](s *Server, need access, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
-	post(s, access{role: role, changes: true}, path, do)
+	need.changes = true
+	post(s, need, path, do)
 }
 
 // post serves POST requests, which are finished even if the caller disconnects.

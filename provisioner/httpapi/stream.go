@@ -158,7 +158,7 @@ func (c *Client) Inputs(ctx context.Context, age time.Duration) (body io.ReadClo
 }
 
 func backupRoutes(s *Server) {
-	need := access{role: admin, changes: true}
+	need := access{role: trust.RoleAdmin, changes: true}
 	answer := stream{need: need, form: "application/octet-stream", pieces: "Muster-Messages"}
 	s.handle("POST /v1/backup", need, func(w http.ResponseWriter, r *http.Request) {
 		cause, err := decode(w, r, need, &Reason{})

@@ -39,15 +39,15 @@ const maxTokenUses = 10_000
 func tokenRoutes(s *Server) {
 	t := s.cfg.Orders.Tokens
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
-	getList(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
+	getList(s, viewer.on(inAnswer), "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
 		all, err := t.List(r.Context())
 		sites := sitesOf(r.Context())
 		return slices.DeleteFunc(all, func(t operate.TokenSummary) bool { return !sites.Has(t.Site) }), err
 	})
-	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
+	get(s, viewer.on(ofToken), "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
 		return t.Get(r.Context(), tid(r), maxTokenUses)
 	})
-	post(s, access{role: viewer}, "/v1/tokens/identify", func(
+	post(s, viewer, "/v1/tokens/identify", func(
 		_ *http.Request, q *TokenText, _ trust.Cause,
 	) (*TokenID, error) {
 		id, err := t.Identify(string(q.Token))
@@ -56,7 +56,7 @@ func tokenRoutes(s *Server) {
 		}
 		return &TokenID{ID: id}, nil
 	})
-	change(s, operator, "/v1/tokens/{tid}/revoke", func(
+	change(s, operator.on(ofToken), "/v1/tokens/{tid}/revoke", func(
 		r *http.Request, _ *Reason, c trust.Cause,
 	) (*operate.TokenReport, error) {
 		if err := t.Revoke(r.Context(), tid(r), c); err != nil {
@@ -70,7 +70,7 @@ func tokenRoutes(s *Server) {
 	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, s.cfg.Orders.Recovery.End(r.Context(), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/release", func(
+	change(s, operator.on(ofToken), "/v1/tokens/{tid}/release", func(
 		r *http.Request, q *Release, c trust.Cause,
 	) (*Released, error) {
 		uses, err := t.Release(r.Context(), tid(r), q.Of, c)

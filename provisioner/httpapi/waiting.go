@@ -76,7 +76,7 @@ func (v *NewVerdict) of(ctx context.Context, id wire.Identity) operate.KeyChoice
 
 func waitingRoutes(s *Server) {
 	keys := s.cfg.Orders.Keys
-	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
+	get(s, viewer.on(inAnswer), "/v1/waiting", func(r *http.Request) (*Pending, error) {
 		v, wrong := parameters(r, fleet.PendingParameters...)
 		filter, err := fleet.ParsePending(v)
 		if err = errors.Join(wrong, err); err != nil {
@@ -101,17 +101,17 @@ func waitingRoutes(s *Server) {
 		}
 		return answer, nil
 	})
-	changeNode(s, "approve", func(
+	changeNode(s, inAnswer, "approve", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
 		return keys.Approve(ctx, q.of(ctx, id), q.TTL, c)
 	})
-	changeNode(s, "reject", func(
+	changeNode(s, inAnswer, "reject", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
 		return keys.Reject(ctx, q.of(ctx, id), c)
 	})
-	changeNode(s, "forget", func(
+	changeNode(s, inAnswer, "forget", func(
 		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
 	) (*orders.Answer, error) {
 		return keys.Forget(ctx, q.of(ctx, id), c)

@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,42 +20,19 @@ func usageOf(pids []int) (u usage, err error) {
 		// Read the process's CPU clock (id as in clock_getcpuclockid(3)), since /proc counts in hundredths of a second.
 		const sched = 2
 		var t unix.Timespec
-		if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
+		cerr := unix.ClockGettime(int32(^pid<<3|sched), &t)
+		p, perr := procfs.NewProc(pid)
+		status, serr := p.NewStatus()
+		io, ierr := p.IO()
+		if err := errors.Join(cerr, perr, serr, ierr); err != nil {
 			return usage{}, fmt.Errorf("process %d: %w", pid, err)
 		}
 		u.cpu += t.Nano()
-		for _, n := range []struct {
-			file, key string
-			unit      int64
-			sum       *int64
-		}{
-			{"status", "VmHWM", 1024, &u.peak},
-			{"status", "VmRSS", 1024, &u.memory},
-			{"io", "write_bytes", 1, &u.written},
-		} {
-			got, err := procNumber(pid, n.file, n.key)
-			if err != nil {
-				return usage{}, err
-			}
-			*n.sum += got * n.unit
-		}
+		u.peak += int64(status.VmHWM)
+		u.memory += int64(status.VmRSS)
+		u.written += int64(io.WriteBytes)
 	}
 	return u, nil
-}
-
-// procNumber reads a line like "VmHWM: 123 kB" of a file below /proc.
-func procNumber(pid int, file, key string) (int64, error) {
-	path := fmt.Sprintf("/proc/%d/%s", pid, file)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(b) {
-		if rest, ok := strings.CutPrefix(string(line), key+":"); ok {
-			return strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("%s has no %s", path, key)
 }
 
 func ownCPU() int64 {

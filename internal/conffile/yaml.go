@@ -167,12 +167,6 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 // MarshalYAML implements [yaml.Marshaler].
 func (s Span) MarshalYAML() (any, error) { return span.Format(time.Duration(s)), nil }
 
-// ToYAML returns a configuration as YAML.
-func ToYAML(v any) (string, error) {
-	b, err := yaml.Marshal(v)
-	return string(b), err
-}
-
 // At is a value with its line in the file, which is 0 if the key is absent or null.
 type At[T any] struct {
 	Value T

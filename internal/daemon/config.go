@@ -434,7 +434,7 @@ func (c Config) shown() (string, error) {
 			*command = []string{(*command)[0], policies.Redacted}
 		}
 	}
-	text, err := conffile.ToYAML(c)
+	text, err := conffile.MarshalYAML(c)
 	return userInfo.ReplaceAllLiteralString(text, "://"+policies.Redacted+"@"), err
 }
 

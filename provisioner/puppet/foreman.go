@@ -52,7 +52,7 @@ func (s *Server) Foreman() http.Handler {
 		s.cfg.Log.Log(ctx, level, "request of Foreman failed", "subject", fmt.Sprintf("%.20s %.300s", r.Method, f.path),
 			"by", by, "source", r.RemoteAddr, "err", err)
 		status := http.StatusNotAcceptable
-		if e, ok := errors.AsType[*orderError](err); ok {
+		if e, ok := errors.AsType[*fault](err); ok {
 			status = e.status
 		}
 		w.WriteHeader(status)
@@ -60,7 +60,7 @@ func (s *Server) Foreman() http.Handler {
 	})
 }
 
-// A foreman is one request of Foreman. Errors of its calls are 406 unless they are an *orderError.
+// A foreman is one request of Foreman. Errors of its calls are 406 unless they are a *fault.
 type foreman struct {
 	*Server
 
@@ -73,18 +73,18 @@ type foreman struct {
 // admit identifies the caller by the record of its certificate. A token is no credential here.
 func (f *foreman) admit(ctx context.Context) error {
 	if f.r.TLS == nil || len(f.r.TLS.PeerCertificates) == 0 { // nil: over the control socket
-		return &orderError{http.StatusForbidden, "No client SSL certificate supplied"}
+		return newFault(http.StatusForbidden, "No client SSL certificate supplied")
 	}
 	shown := f.r.TLS.PeerCertificates
 	l, err := f.cfg.Login.Certificate(ctx, shown[0], shown[1:], f.r.RemoteAddr)
 	switch {
 	case errors.Is(err, login.ErrLimited):
-		return &orderError{http.StatusTooManyRequests, err.Error()}
+		return newFault(http.StatusTooManyRequests, err.Error())
 	case err != nil && !errors.Is(err, login.ErrLogin):
-		return &orderError{http.StatusServiceUnavailable, "try again later"}
+		return newFault(http.StatusServiceUnavailable, "try again later")
 	case err != nil, l.Role != trust.RoleForeman:
-		return &orderError{http.StatusForbidden, fmt.Sprintf("Untrusted client attempted to access %.200s. `muster "+
-			"operator add --role foreman` makes a certificate that is trusted", f.path)}
+		return newFault(http.StatusForbidden, fmt.Sprintf("Untrusted client attempted to access %.200s. `muster "+
+			"operator add --role foreman` makes a certificate that is trusted", f.path))
 	}
 	f.login = l
 	return nil
@@ -114,7 +114,7 @@ func (f *foreman) serve(ctx context.Context) error {
 	case call == "DELETE ":
 		return f.order(ctx, name, f.clean)
 	}
-	return &orderError{http.StatusNotFound, "Requested url was not found"}
+	return newFault(http.StatusNotFound, "Requested url was not found")
 }
 
 // order carries out an order about a node that the caller may manage.
@@ -133,8 +133,8 @@ func (f *foreman) order(
 	case err != nil:
 		return err
 	case !f.may(id):
-		return &orderError{http.StatusForbidden, fmt.Sprintf("%s may not manage %s: it is none of its --names",
-			f.login.By(), id)}
+		return newFault(http.StatusForbidden, fmt.Sprintf("%s may not manage %s: it is none of its --names",
+			f.login.By(), id))
 	}
 	return do(ctx, id)
 }
@@ -199,7 +199,7 @@ func (f *foreman) clean(ctx context.Context, id wire.Identity) error {
 	return f.forget(ctx, keys, cause)
 }
 
-var errNotSigned = &orderError{http.StatusNotFound, "the one-time token does not admit this certificate request"}
+var errNotSigned = newFault(http.StatusNotFound, "the one-time token does not admit this certificate request")
 
 // validate reads the body as it is: scripts send a certificate request as a form.
 func (f *foreman) validate(ctx context.Context) error {

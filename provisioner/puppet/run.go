@@ -46,19 +46,20 @@ func (s *Server) runRoutes() []route {
 
 type object map[string]any
 
-// A fault is the answer to a failed call. Agents show its message.
+// A fault is the answer to a failed call. Clients show its message.
 type fault struct {
 	status  int
-	kind    string // issue_kind
 	message string
+	kind    string        // issue_kind, in documents
 	after   time.Duration // a time to wait, 0: none
 }
 
 func (f *fault) Error() string { return f.message }
 
+func newFault(status int, message string) *fault { return &fault{status: status, message: message} }
+
 func badDocument(format string, args ...any) error {
-	return &fault{status: http.StatusBadRequest, kind: "RUNTIME_ERROR",
-		message: "Bad Request: " + fmt.Sprintf(format, args...)}
+	return &fault{http.StatusBadRequest, "Bad Request: " + fmt.Sprintf(format, args...), "RUNTIME_ERROR", 0}
 }
 
 // faultOf returns the answer for an error. Agents should soon ask a busy or broken provisioner again.

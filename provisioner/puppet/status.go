@@ -47,19 +47,11 @@ func (s *Server) statusRoutes() []route {
 	}
 }
 
-// An orderError is an error with the status and text that clients of the API expect.
-type orderError struct {
-	status int
-	text   string
-}
-
-func (e *orderError) Error() string { return e.text }
-
-func badRequest(text string) error { return &orderError{http.StatusBadRequest, text} }
+func badRequest(text string) error { return newFault(http.StatusBadRequest, text) }
 
 var (
-	errNotFound = &orderError{http.StatusNotFound, "Resource not found."}
-	errSubject  = &orderError{http.StatusNotFound, "Invalid certificate subject."}
+	errNotFound = newFault(http.StatusNotFound, "Resource not found.")
+	errSubject  = newFault(http.StatusNotFound, "Invalid certificate subject.")
 )
 
 // call serves what a function returns: nothing, a text, or a document for JSON.
@@ -90,7 +82,7 @@ func (s *Server) call(do func(*request) (any, error)) func(http.ResponseWriter, 
 }
 
 func statusOf(err error) int {
-	known, ok := errors.AsType[*orderError](err)
+	known, ok := errors.AsType[*fault](err)
 	switch {
 	case ok:
 		return known.status
@@ -316,8 +308,8 @@ func (s *Server) sign(r *request, name string) error {
 		return err
 	}
 	if len(h.keys) == 0 {
-		return &orderError{http.StatusConflict, "Cannot sign certificate for host " + name +
-			" without a certificate request"}
+		return newFault(http.StatusConflict, "Cannot sign certificate for host "+name+
+			" without a certificate request")
 	}
 	return s.approve(r.Context(), h.keys, r.cause())
 }
@@ -348,8 +340,8 @@ func (s *Server) revoke(r *request, name string) error {
 	case err != nil:
 		return err
 	case h.node == nil:
-		return &orderError{http.StatusConflict, "Cannot revoke certificate for host " + name +
-			" without a signed certificate"}
+		return newFault(http.StatusConflict, "Cannot revoke certificate for host "+name+
+			" without a signed certificate")
 	}
 	return s.cfg.Orders.Nodes.Revoke(r.Context(), h.id, r.cause())
 }
@@ -421,7 +413,7 @@ func (s *Server) signEach(r *request, list []string) map[string][]string {
 		how, err := "signed", s.sign(r, name)
 		if err != nil {
 			s.logFailed(r, err)
-			if how = "signing-errors"; errors.As(err, new(*orderError)) {
+			if how = "signing-errors"; errors.As(err, new(*fault)) {
 				how = "no-csr"
 			}
 		}

@@ -64,7 +64,6 @@ type job struct {
 	stop context.CancelFunc
 }
 
-// choose adds a target before the job begins.
 func (j *job) choose(node wire.Identity, do func(context.Context, trust.Cause) error) {
 	j.left = append(j.left, target{node, do})
 	j.Chosen++
@@ -336,7 +335,6 @@ func (c manyPages) progress(v *visit) error {
 	return c.page(v, "many", j.Label, j)
 }
 
-// drive stops a job, or goes on with it.
 func (c manyPages) drive(v *visit) error {
 	j, err := c.jobs.find(v.r.PathValue("id"))
 	if err != nil {

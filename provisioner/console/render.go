@@ -235,7 +235,6 @@ func hashes(text string) (parts []string) {
 	return append(parts, text[begin:])
 }
 
-// sentence makes a sentence of an error.
 func sentence(text string) string {
 	if text == "" {
 		return ""

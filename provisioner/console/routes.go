@@ -131,7 +131,6 @@ func (c *Console) routes() {
 	})
 }
 
-// visit serves a page to an operator with the role.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	login, err := c.authenticate(r)
 	if err != nil {

@@ -22,7 +22,6 @@ var (
 	admin    = access{role: trust.RoleAdmin}
 )
 
-// access is the permission that a route requires.
 type access struct {
 	role    trust.OperatorRole // at least
 	at      scope              // nil: not for operators with a limit to sites
@@ -52,7 +51,6 @@ func by(ctx context.Context) string {
 	return l.By
 }
 
-// handle registers a route for callers with the required access.
 func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 	s.routes[pattern] = need
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,8 @@ func componentRoutes(s *Server) {
 		}
 		return running, nil
 	})
-	s.handle("GET /v2/features", access{role: trust.RoleViewer, foreman: true}, func(w http.ResponseWriter, r *http.Request) {
+	need := access{role: trust.RoleViewer, foreman: true}
+	s.handle("GET /v2/features", need, func(w http.ResponseWriter, r *http.Request) {
 		l, _ := loginOf(r.Context())
 		all := map[string]V2Feature{}
 		for _, f := range self() {

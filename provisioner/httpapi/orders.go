@@ -78,7 +78,9 @@ func orderRoutes(s *Server) {
 		"revoke": nodes.Revoke,
 		"retire": nodes.Retire,
 	} {
-		changeNode(s, ofNode, verb, func(ctx context.Context, id wire.Identity, q *Change, c trust.Cause) (*none, error) {
+		changeNode(s, ofNode, verb, func(
+			ctx context.Context, id wire.Identity, q *Change, c trust.Cause,
+		) (*none, error) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
 				return nil, err
 			}

@@ -15,7 +15,6 @@ import (
 // A scope returns an error unless a request is about what is at sites.
 type scope func(*Server, *http.Request, trust.Sites) error
 
-// on returns the access with a scope.
 func (a access) on(at scope) access {
 	a.at = at
 	return a
@@ -42,7 +41,6 @@ func (s *Server) within(at scope, r *http.Request, sites trust.Sites) error {
 	return at(s, r, sites)
 }
 
-// sitesOf returns the limit of the caller, or nil.
 func sitesOf(ctx context.Context) trust.Sites {
 	l, _ := loginOf(ctx)
 	return l.Sites

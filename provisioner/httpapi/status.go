@@ -38,7 +38,9 @@ type Activity struct {
 }
 
 func statusRoutes(s *Server) {
-	get(s, viewer.on(inAnswer), "/v1/status", func(r *http.Request) (*Status, error) { return s.status(r.Context()), nil })
+	get(s, viewer.on(inAnswer), "/v1/status", func(r *http.Request) (*Status, error) {
+		return s.status(r.Context()), nil
+	})
 }
 
 func (s *Server) status(ctx context.Context) *Status {

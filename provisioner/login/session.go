@@ -46,7 +46,6 @@ func (v *Verifier) SignIn(ctx context.Context, f Flow, back url.Values, source s
 	return l, text, err
 }
 
-// begin writes the session of a person, and sets the login.
 func (v *Verifier) begin(ctx context.Context, l *Login, of *orders.Sessions, challenge, source string) (text string,
 	err error) {
 	s := of.Sessions[0]

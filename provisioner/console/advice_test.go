@@ -27,10 +27,10 @@ func TestAdvice(t *testing.T) {
 	unsaid(t, page, "add an allow-list entry")
 	says(t, v.see("/events?code=token_used_up"), "<code>muster token list</code>: find the token, and then the nodes that used it")
 	page = v.see("/nodes/web1.example.net")
-	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: bar the node for good`)
+	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: if the machine is stolen or broken into: bar it for good`)
 	unsaid(t, page, "muster node")
 	page = viewer.see("/nodes/web1.example.net")
-	says(t, page, "What an operator can do", "Revoke: bar the node for good")
+	says(t, page, "What an operator can do", "Revoke: if the machine is stolen or broken into: bar it for good")
 	unsaid(t, page, "/do/")
 
 	w, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "db1.example.net")

@@ -99,6 +99,9 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 		}
 		e.verdict(a, next)
 	}
+	if waits(grant, record, now) && e.record.GrantApplies(grant, now) {
+		approved[grant.KeyHash] = true
+	}
 	for _, w := range waiting {
 		if !approved[w.KeyHash] {
 			e.waitingKey(w)
@@ -107,6 +110,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	e.grant(grant)
 	e.refusals()
 	e.certificates(x)
+	e.anyTime()
 	return e.Explanation, nil
 }
 
@@ -149,7 +153,7 @@ func (e *explainer) state(events []events.Event) {
 		e.provisioned(r)
 		e.lastOrder(events)
 	case provisioner.StateRevoked:
-		e.add("revoked", "The node is revoked%s, and cannot enroll.", ordered(r)).Do =
+		e.add("revoked", "The node was revoked%s, and cannot enroll.", ordered(r)).Do =
 			e.free("if the node may come back")
 	case provisioner.StateRetired:
 		if r.Awaiting {
@@ -267,13 +271,8 @@ func withCause(code wire.Code, cause string) string {
 }
 
 func (e *explainer) provisioned(r *provisioner.Record) {
-	in := e.add("in_fleet", "The node is in the fleet (%s), with certificate %s until %s.",
+	e.add("in_fleet", "The node is in the fleet (%s), with certificate %s until %s.",
 		ground(r), r.Current.Serial, stamp(r.Current.NotAfter))
-	in.Do = []Action{
-		e.about("node revoke", "", "bar the node for good"),
-		e.about("node pending", "", "if the machine was reinstalled: find its new key, and grant the name to that key"),
-	}
-	in.Do = append(in.Do, e.free("if the machine is gone")...)
 	if !e.now.Before(r.Current.NotAfter) {
 		e.ended(r)
 	}
@@ -281,6 +280,18 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 		e.add("offer_not_confirmed", "The node was offered certificate %s at %s, but has not confirmed it yet.",
 			n.Serial, stamp(n.OfferedAt))
 	}
+}
+
+// anyTime adds what an operator can do with any node of the fleet, after what ends a fault.
+func (e *explainer) anyTime() {
+	if e.State != provisioner.StateProvisioned {
+		return
+	}
+	last := &e.Findings[len(e.Findings)-1]
+	last.Do = append(last.Do,
+		e.about("node pending", "", "if the machine was reinstalled: find its new key, and grant the name to that key"))
+	last.Do = append(append(last.Do, e.free("if the machine is gone")...),
+		e.about("node revoke", "", "if the machine is stolen or broken into: bar it for good"))
 }
 
 func (e *explainer) connection(l Liveness) {

@@ -85,7 +85,8 @@ func (e *explainer) lastOrder(emitted []events.Event) {
 			return
 		case events.ServerShutdown:
 			e.add("agent_ended", "The agent stopped at %s, and was not seen since.", stamp(last.Time)).Do =
-				[]Action{{Text: "start the agent on the machine, if the node belongs to the fleet"}}
+				[]Action{{Text: "start the agent on the machine (`systemctl start muster-server`), if the node " +
+					"belongs to the fleet; the agent's log says why it stopped"}}
 			return
 		}
 	}

@@ -72,6 +72,7 @@ type Query struct {
 	Type string // prefix
 	Node wire.Identity
 	Code wire.Code
+	By   string // prefix of what ordered it
 
 	Of func(*Stored) bool // more conditions; nil: none
 
@@ -80,7 +81,7 @@ type Query struct {
 }
 
 // QueryParameters are the parameters of [ParseQuery].
-var QueryParameters = []string{"after", "since", "type", "node", "code", "once"}
+var QueryParameters = []string{"after", "since", "type", "node", "code", "by", "once"}
 
 // ParseQuery reads a query of the API or the console. The error lists every mistake.
 func ParseQuery(v url.Values, now time.Time) (Query, error) {
@@ -89,6 +90,7 @@ func ParseQuery(v url.Values, now time.Time) (Query, error) {
 		Since: p.Time("since", span.ParsePast),
 		Type:  v.Get("type"),
 		Code:  wire.Code(v.Get("code")),
+		By:    v.Get("by"),
 		Once:  p.True("once"),
 	}
 	if after := v.Get("after"); after != "" {
@@ -119,13 +121,15 @@ func (q *Query) Wants(e *Stored) bool {
 	if q.Of != nil && !q.Of(e) {
 		return false
 	}
-	if q.Code == "" {
+	if q.Code == "" && q.By == "" {
 		return true
 	}
 	var data struct {
 		Code wire.Code `json:"code"`
+		By   string    `json:"by"`
 	}
-	return json.Unmarshal(e.Data, &data) == nil && data.Code == q.Code
+	return json.Unmarshal(e.Data, &data) == nil && (q.Code == "" || data.Code == q.Code) &&
+		strings.HasPrefix(data.By, q.By)
 }
 
 // A Log returns stored events.

@@ -137,6 +137,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 	set("type", q.Type)
 	set("node", string(q.Node))
 	set("code", string(q.Code))
+	set("by", q.By)
 	if !q.Since.IsZero() {
 		set("since", q.Since.UTC().Format(time.RFC3339))
 	}

@@ -187,7 +187,10 @@ func (c approvalPages) decide(v *visit) error {
 
 // choose leaves out keys that an approval has no effect on.
 func (c approvalPages) choose(v *visit, a *action) (*job, error) {
-	form := url.Values{"q": {v.r.PostForm.Get("q")}}
+	form := make(url.Values)
+	for _, name := range []string{"q", "fact", "from"} {
+		form[name] = v.r.PostForm[name]
+	}
 	_, all, err := c.waiting(v, form)
 	if err != nil {
 		return nil, err

@@ -77,6 +77,18 @@ func (c eventPages) events(v *visit) error {
 	return c.list(v, "events", "Activity", &p.listForm, p, err)
 }
 
+// refusedAs returns the newest refusals of the last hour whose node's name begins with a text, one for each name.
+func (c *Console) refusedAs(v *visit, text string) []*events.Logged {
+	name, about, had := wire.FoldName(text), c.cfg.Fleet.About(v.login.Sites), make(map[string]bool)
+	return c.cfg.Recent.Newest(firstNames, func(l *events.Logged) bool {
+		if len(name) < 3 || l.Type != events.Refused || !strings.HasPrefix(l.Data.Node, name) || had[l.Data.Node] {
+			return false
+		}
+		had[l.Data.Node] = true
+		return about == nil || about(l.Stored)
+	})
+}
+
 func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {
 	bounded, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()

@@ -9,8 +9,10 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"muster/internal/paging"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/services"
 )
@@ -120,6 +122,19 @@ func (c tokenPages) export(v *visit) error {
 		}
 	}
 	return f.end(err)
+}
+
+// export has the last hour's events if no time is given, as the page.
+func (c eventPages) export(v *visit) error {
+	q, err := events.ParseQuery(v.r.URL.Query(), c.cfg.Now())
+	if err != nil {
+		return badRequest(err)
+	}
+	if q.Once, q.Of = true, c.cfg.Fleet.About(v.login.Sites); q.Since.IsZero() {
+		q.Since = c.cfg.Now().Add(-time.Hour)
+	}
+	f := newFile(v, strings.Fields("time type subject data.code data.cause data.source data.by data.why")...)
+	return f.end(c.cfg.Events.Events(v.r.Context(), q, func(e *events.Stored) error { f.add(e); return nil }))
 }
 
 func (c certificatePages) export(v *visit) error {

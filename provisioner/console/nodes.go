@@ -13,6 +13,7 @@ import (
 	"muster/internal/paging"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/waiting"
 )
@@ -74,6 +75,8 @@ type nodesPage struct {
 	By        string // what the text of the search is; "": a name
 	Page      *fleet.Page
 	Waiting   []*waiting.Key // keys that the search finds, if no node
+	Refused   []*events.Logged
+	Runs      map[wire.Identity]*fleet.Run
 }
 
 // heads are the columns by the order that each gives.
@@ -91,6 +94,11 @@ var heads = []struct {
 	{Label: "Changed", Sort: paging.ByChanged, down: true},
 }
 
+// Instead is the column in place of the connection, which only muster's agents have, or "".
+func (p *nodesPage) Instead() string {
+	return map[string]string{"puppet": "Last run", "choria": "Agent"}[p.Get("protocol")]
+}
+
 // A head is the head of a column. Its link sorts the list by the column, or the other way round.
 type head struct{ Label, Link, Sorted string }
 
@@ -98,6 +106,10 @@ type head struct{ Label, Link, Sorted string }
 func (p *nodesPage) Heads() (all []head) {
 	now := cmp.Or(paging.Order(p.Get("sort")), paging.ByName)
 	for _, h := range heads {
+		if label := p.Instead(); label != "" && h.Sort == paging.ByConnected {
+			all = append(all, head{Label: label})
+			continue
+		}
 		to, sorted := h.Sort, ""
 		switch now {
 		case h.Sort:
@@ -191,6 +203,7 @@ func (c nodePages) nodes(v *visit) error {
 		Spans:     spans,
 		Kept:      c.cfg.Fleet.Facts(),
 		Actions:   nodeActions,
+		Runs:      make(map[wire.Identity]*fleet.Run),
 	}
 	found, err := c.find(v, p.Values)
 	if err == nil {
@@ -198,6 +211,14 @@ func (c nodePages) nodes(v *visit) error {
 		p.Pages = pageNumbers(found.page.Total, found.query.Query)
 		if found.page.Total == 0 {
 			p.Waiting, err = c.waitingFor(v, p.Get("q"))
+			p.Refused = c.refusedAs(v, p.Get("q"))
+		}
+		if p.Instead() == "Last run" {
+			for _, n := range p.Page.Nodes {
+				if r, err := c.cfg.Nodes.Report(v.r.Context(), n.Identity, c.cfg.Now()); err == nil {
+					p.Runs[n.Identity] = r.Run
+				}
+			}
 		}
 	}
 	return c.list(v, "nodes", "Nodes", &p.listForm, p, err)

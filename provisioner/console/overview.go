@@ -16,6 +16,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 )
@@ -37,6 +38,7 @@ type overviewPage struct {
 	Late       []row            // reasons
 	LateNodes  []fleet.LateNode // the first to expire; Fault is any reason
 	CRLs       []*trust.CRL
+	Authority  *operate.AuthorityInfo
 	Rates      *rateChart
 	Codes      []row           // of refusals
 	Sources    []row           // of refusals
@@ -107,12 +109,13 @@ func (c overviewPages) overview(v *visit) error {
 		return c.overviewAt(v)
 	}
 	p := &overviewPage{
-		Pauses:   c.cfg.Orders.Pauses.List(),
-		Done:     done(v, pauseActions),
-		Frozen:   c.cfg.Orders.Recovery.Frozen(),
-		CRLs:     c.cfg.Provisioner.AllCRLs(),
-		Webhooks: c.cfg.Webhooks.List(),
-		Feed:     c.cfg.Recent.Newest(feedLength, func(*events.Logged) bool { return true }),
+		Pauses:    c.cfg.Orders.Pauses.List(),
+		Done:      done(v, pauseActions),
+		Frozen:    c.cfg.Orders.Recovery.Frozen(),
+		CRLs:      c.cfg.Provisioner.AllCRLs(),
+		Authority: c.cfg.Orders.Process.Authority(),
+		Webhooks:  c.cfg.Webhooks.List(),
+		Feed:      c.cfg.Recent.Newest(feedLength, func(*events.Logged) bool { return true }),
 	}
 	if err := p.countRefusals(v.r.Context(), c.cfg.Recent, v.r.FormValue("period")); err != nil {
 		return err
@@ -153,7 +156,10 @@ func (p *overviewPage) findLate(late []fleet.LateNode, recent *events.Recent) {
 			return false
 		})
 	}
-	const link = "/nodes?sort=expires&state=provisioned"
+	link := "/nodes?sort=expires&state=provisioned"
+	if len(late) > 0 {
+		link += "&expires_before=" + late[len(late)-1].Expires.Add(time.Second).Format(time.RFC3339)
+	}
 	links := map[string]string{
 		"fault":         link + "&faulty=true",
 		"not connected": link + "&connected=no",
@@ -197,6 +203,9 @@ func (p *overviewPage) countNodes() {
 	}
 	for _, is := range []fleet.ConnectionState{fleet.Yes, fleet.No, fleet.Unknown} {
 		r := tile(linkedWords[is], "/nodes?connected="+string(is), p.Nodes.Connected[is], tone(is))
+		if is == fleet.No {
+			r.Link += "&sort=connected" // the newest first
+		}
 		if r.Count > 0 || is != fleet.Unknown {
 			p.Tiles = append(p.Tiles, r)
 		}

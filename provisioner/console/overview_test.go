@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"regexp"
 	"strings"
@@ -73,7 +74,7 @@ func TestStoppedNodeIsNotConnected(t *testing.T) {
 	agent := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(agent)
 	v := signedIn(t, f, "anna", trust.RoleViewer)
-	tile := regexp.MustCompile(`href="/nodes\?connected=(yes|no)"><span class="figure">1<`)
+	tile := regexp.MustCompile(`href="/nodes\?connected=(yes|no)(?:&amp;sort=connected)?"><span class="figure">1<`)
 	shown := func(chip, tiled string) bool {
 		chip = `<span class="chip ` + chip + `</span>`
 		m := tile.FindStringSubmatch(v.see("/"))
@@ -101,6 +102,13 @@ func TestCertificatesThatWillLapse(t *testing.T) {
 		late := regexp.MustCompile(`(?s)<ul class="late">.*?</ul>`).FindString(v.see("/"))
 		return strings.Contains(late, "web1.example.net") && strings.Contains(late, "not connected")
 	})
-	says(t, v.see("/nodes?sort=expires&state=provisioned&connected=no"), "web1.example.net")
+	fresh := f.Node("web2.example.net")
+	f.Apply(fresh, f.Enroll(fresh))
+	link := regexp.MustCompile(`href="(/nodes[^"]*)">not connected</a></th>`).FindStringSubmatch(v.see("/"))
+	if page := v.see(html.UnescapeString(link[1])); listed(page) != "web1" {
+		t.Errorf("%s leads to %q", link[1], listed(page))
+	} else {
+		says(t, page, ` selected>before 20`)
+	}
 	says(t, v.see("/"), "Next CRL")
 }

@@ -69,6 +69,7 @@ func (c *Console) operatorRoutes() map[string]route {
 	}
 	for path, serve := range map[string]func(*visit) error{
 		"/nodes": nodes.export, "/tokens": tokens.export, "/certificates": certificates.export,
+		"/events": events.export,
 	} {
 		file := route{viewer, serve, onPage}
 		pages["GET "+path+".csv"], pages["GET "+path+".json"] = file, file

@@ -79,7 +79,9 @@ var classes = map[string]string{
 		GET /approvals
 		GET /certificates
 		GET /tokens
-		GET /events`,
+		GET /events
+		GET /events.csv
+		GET /events.json`,
 	"names nothing": `
 		GET /live
 		GET /login/command

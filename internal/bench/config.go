@@ -28,7 +28,7 @@ type Config struct {
 	Connection   Connection
 	Token        Token
 	Waves        []Wave
-	Rate         float64
+	Rate         int // nodes a second; 0: as fast as possible
 	Stored       int
 	Idle         int
 	Provisioners int // processes, with a separate broker; 0: one provisioner with its broker inside

@@ -60,8 +60,7 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i, n := range f.nodes {
-		after := time.Duration(float64(i) / f.cfg.Rate * float64(time.Second))
-		due := start.Add(after)
+		due := start.Add(time.Duration(i) * time.Second / time.Duration(f.cfg.Rate))
 		if !span.Sleep(ctx, time.Until(due)) {
 			return
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	_ "embed"
 	"fmt"
+	"go/doc/comment"
 	"os"
 	"regexp"
 	"slices"
@@ -64,22 +65,8 @@ func (p *Program) FirstScreen(app *kingpin.ApplicationModel) string {
 }
 
 func wrapped(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String()
+	p := comment.Printer{TextWidth: width}
+	return strings.TrimSpace(string(p.Text(new(comment.Parser).Parse(text))))
 }
 
 // page returns the first screen of help, a topic or a manual page if args ask for it, else "".

@@ -25,7 +25,6 @@ type flags struct {
 	connections string
 	applied     bool
 	appliedSet  bool
-	rate        int
 	choria      bool
 	protocolV2  bool
 }
@@ -67,7 +66,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Enum(cli.Flag(c, "key-type").Default("rsa4096"), &v.cfg.Token.Key, "rsa4096", "ed25519")
 	cli.Int(cli.Flag(c, "uses").Default("0"), &v.cfg.Token.Uses)
 	cli.Flag(c, "applied").IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
-	cli.Int(cli.Flag(c, "rate").Default("0"), &v.rate)
+	cli.Int(cli.Flag(c, "rate").Default("0"), &v.cfg.Rate)
 	cli.Int(cli.Flag(c, "stored").Default("0"), &v.cfg.Stored)
 	cli.Int(cli.Flag(c, "idle").Default("0"), &v.cfg.Idle)
 	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
@@ -93,11 +92,10 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 // complete sets the parts of the configuration that depend on several flags.
 func (v *flags) complete() {
 	v.cfg.Connection.Shared = v.connections == "shared"
-	v.cfg.Rate = float64(v.rate)
 	v.cfg.Waves = []bench.Wave{bench.WaveEnroll, bench.WaveApplied}
 	if v.appliedSet && !v.applied {
 		v.cfg.Waves = v.cfg.Waves[:1]
-	} else if v.appliedSet || v.rate > 0 {
+	} else if v.appliedSet || v.cfg.Rate > 0 {
 		v.cfg.Waves = v.cfg.Waves[1:]
 	}
 	if v.choria {

@@ -23,6 +23,10 @@ const misfits = `new Promise(done => requestAnimationFrame(() => { // the page h
 	for (const e of document.querySelectorAll("tbody tr")) {
 		if (e.offsetHeight > 480) all.push("a row " + e.offsetHeight + " high: " + name(e));
 	}
+	for (const e of document.querySelectorAll("tbody tr:first-child > *")) {
+		const head = e.closest("table").tHead?.rows[0].cells[e.cellIndex];
+		if (head && getComputedStyle(head).textAlign !== getComputedStyle(e).textAlign) all.push("a head beside its column: " + name(head));
+	}
 	for (const e of document.querySelectorAll(".head input")) {
 		if (!e.checkVisibility()) continue;
 		const label = e.nextElementSibling.getBoundingClientRect(), box = e.getBoundingClientRect();

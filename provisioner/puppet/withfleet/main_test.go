@@ -14,6 +14,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -232,15 +233,15 @@ func enrolled(t testing.TB, f *testbed.Fleet, name string) *agent {
 }
 
 // newOperator returns a client that shows an operator's token, as `puppetserver ca` does.
-func newOperator(t testing.TB, f *testbed.Fleet, role trust.OperatorRole) *agent {
+func newOperator(t testing.TB, f *testbed.Fleet, role trust.OperatorRole, sites ...jwt.Site) *agent {
 	t.Helper()
 	o := newAgent(t, f, "ops."+string(role)+".example.net")
 	o.client, o.version = nil, ""
 	public, err := jwt.MarshalPublicKey(o.key.Public())
 	must(t, err)
-	name := "ops-" + string(role)
+	name := fmt.Sprint("ops-", role, len(sites))
 	_, err = f.Daemon().Orders().Operators.Add(f.Context(),
-		operate.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator())
+		operate.NewOperator{Name: name, Role: role, Sites: sites, Public: public}, testbed.Operator())
 	must(t, err)
 	now := f.Clock.Now()
 	token, err := jwt.SignOperator(o.key, jwt.OperatorClaims{

@@ -200,11 +200,20 @@ func TestOrdersNeedTheirRole(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Options{Policy: allowAll})
 	viewer, ops := newOperator(t, f, trust.RoleViewer), newOperator(t, f, trust.RoleOperator)
+	limited := newOperator(t, f, trust.RoleOperator, "ams1")
 	enrolled(t, f, web1)
+	for _, path := range []string{"certificate_status/" + web1, "certificate_statuses/any_key"} {
+		if got := limited.get(path); got.status != 403 {
+			t.Errorf("an operator with a limit to sites: %s: %+v", path, got)
+		}
+	}
 	for _, c := range [][3]string{
 		{"PUT", "certificate_status/" + web1, `{"desired_state":"revoked"}`}, {"DELETE", "certificate_status/" + web1, ""},
 		{"PUT", "clean", `{"certnames":["` + web1 + `"]}`}, {"POST", "sign", `{"certnames":["a"]}`}, {"POST", "sign/all", "{}"},
 	} {
+		if got := limited.do(c[0], ca+c[1], []byte(c[2])); got.status != 403 {
+			t.Errorf("an operator with a limit to sites: %s %s: %+v", c[0], c[1], got)
+		}
 		if got := viewer.do(c[0], ca+c[1], []byte(c[2])); got.status != 403 {
 			t.Errorf("a viewer: %s %s: %+v", c[0], c[1], got)
 		}

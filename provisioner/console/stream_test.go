@@ -11,19 +11,26 @@ import (
 	"muster/provisioner/trust"
 )
 
+// live opens the stream of changes until the test ends.
+func (v *visitor) live() *http.Response {
+	v.t.Helper()
+	resp, err := v.http.Do(v.request(http.MethodGet, "/live", nil))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { _ = resp.Body.Close() })
+	if form := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || form != "text/event-stream" {
+		v.t.Fatalf("%s, %s", resp.Status, form)
+	}
+	return resp
+}
+
 // A stream tells of a change, and ends with the operator.
 func TestTheStreamTellsChanges(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	v := signedIn(t, f, "vera", trust.RoleViewer)
-	resp, err := v.http.Do(v.request(http.MethodGet, "/live", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if form := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || form != "text/event-stream" {
-		t.Fatalf("%s, %s", resp.Status, form)
-	}
+	resp := v.live()
 	lines := bufio.NewScanner(resp.Body)
 	told := func() bool {
 		for lines.Scan() {
@@ -57,11 +64,7 @@ func TestTheEndEndsStreams(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	v := signedIn(t, f, "vera", trust.RoleViewer)
-	resp, err := v.http.Do(v.request(http.MethodGet, "/live", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
+	resp := v.live()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, resp.Body)

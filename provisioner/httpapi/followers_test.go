@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -78,6 +79,37 @@ func TestRemovedOperatorsStopReceivingEvents(t *testing.T) {
 	case err := <-socket:
 		t.Errorf("who follows at the socket: %v", err)
 	default:
+	}
+}
+
+// TestALimitToSitesEndsOpenStreams gives an operator that follows events a limit to sites, at another provisioner.
+func TestALimitToSitesEndsOpenStreams(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	begun := f.Clock.Now().Add(-time.Hour)
+	key, public := newKey(t)
+	vera := operate.NewOperator{Name: "vera", Role: trust.RoleViewer, Public: public}
+	add := func() {
+		t.Helper()
+		if _, err := testbed.Orders(f.Provisioner(nil)).Operators.Add(f.Context(), vera,
+			trust.Cause{By: "root"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	f.Enroll(f.Node("web1.example.net"))
+	c := remote(t, f, roots(t, f), signedBy(t, f, key, "vera"))
+	ended := follows(t, f, c, begun)
+	vera.Sites = trust.Sites{"ams1"}
+	add()
+	if err := <-ended; err == nil {
+		t.Error("the stream of all events has ended as if it were complete")
+	}
+	err := c.Events(f.Context(), events.Query{Since: begun, Once: true}, func(e *events.Stored, _ []byte) error {
+		return fmt.Errorf("an event of another site: %s %s", e.Type, e.Read().Node)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,9 +1,11 @@
 package console_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
+	"muster/internal/wire"
 	"muster/provisioner/trust"
 )
 
@@ -44,6 +46,27 @@ func TestAdvice(t *testing.T) {
 	page = v.see(waiting)
 	says(t, page, `<a href="/approvals?q=db1.example.net">Approve</a>: approve the rejected key after all`)
 	unsaid(t, page, "if its log shows this key", "add an allow-list entry", "muster node approve")
+}
+
+// What was granted is not advised again.
+func TestNoAdviceAfterAGrant(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	f.Refused(f.Node("web1.example.net"))
+	v := signedIn(t, f, "anna", trust.RoleOperator)
+	const advised, granted = "give it the name, if the machine was reinstalled", "can take the name over, once"
+	f.Eventually("it is advised", func() bool { return strings.Contains(v.see("/nodes/web1.example.net"), advised) })
+	w, err := f.Daemon().Orders().Keys.Waiting(t.Context(), "web1.example.net")
+	if err != nil || len(w) != 1 {
+		t.Fatalf("%v, %v", w, err)
+	}
+	page := v.see("/nodes/web1.example.net/do/grant?key=" + w[0].KeyHash)
+	v.post("/nodes/web1.example.net/do/grant", "key", w[0].KeyHash, "why", "new board", "command", wire.NewID(),
+		"seen", regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(page)[1])
+	f.Eventually("it is granted", func() bool { return strings.Contains(v.see("/nodes/web1.example.net"), granted) })
+	unsaid(t, v.see("/nodes/web1.example.net"), advised, "compare the key that asks for the name")
 }
 
 // unsaid fails the test if a page has a text.

@@ -85,7 +85,12 @@ func TestStoppedNodeIsNotConnected(t *testing.T) {
 	agent.Stop()
 	f.Eventually("it is not connected", func() bool { return shown(`bad">not connected`, "no") })
 	says(t, v.see("/nodes?connected=no"), "web1.example.net")
-	says(t, v.see("/nodes/web1.example.net"), "It is not connected to a broker, since")
+	f.Eventually("first comes what ends it", func() bool {
+		page := v.see("/nodes/web1.example.net")
+		start := strings.Index(page, "Start the agent on the machine")
+		return start > 0 && start < strings.Index(page, "Revoke: if the machine is stolen") &&
+			strings.Contains(page, "It is not connected to a broker, since")
+	})
 }
 
 // A node that is off does not renew, and the overview says so before its certificate lapses.

@@ -102,8 +102,10 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	if waits(grant, record, now) && e.record.GrantApplies(grant, now) {
 		approved[grant.KeyHash] = true
 	}
+	e.decided = e.Waiting > 0
 	for _, w := range waiting {
 		if !approved[w.KeyHash] {
+			e.decided = false
 			e.waitingKey(w)
 		}
 	}
@@ -121,6 +123,7 @@ type explainer struct {
 	pauses []*orders.Pause
 
 	tokenRevoked bool // of the record
+	decided      bool // each waiting key can enroll
 }
 
 // add adds a finding; the caller sets its actions.
@@ -433,6 +436,7 @@ func (e *explainer) remedies(m HistoryItem) (do []Action) {
 			"admit it"}}
 	case m.Code == wire.CodeIdentityRevoked,
 		m.Code == wire.CodeIdentityCloned && e.record.Cloned != nil,
+		(m.Code == wire.CodeApprovalPending || m.Code == wire.CodeIdentityTaken) && e.decided,
 		m.Code == wire.CodeRejected && slices.ContainsFunc(e.Findings, isRejection):
 		return nil // another finding has them
 	case e.Waiting == 0 && (m.Code == wire.CodeApprovalPending || m.Code == wire.CodeIdentityTaken):

@@ -98,6 +98,14 @@ func (n *newcomer) because(reason, button string) {
 	n.follow(button, "Reason")
 }
 
+// shows takes a picture if they are wanted.
+func (n *newcomer) shows(name string) {
+	n.t.Helper()
+	if os.Getenv("MUSTER_SCREENSHOTS") != "" {
+		n.picture(name)
+	}
+}
+
 // sees waits for texts on the page, in this order.
 func (n *newcomer) sees(texts ...string) {
 	n.t.Helper()
@@ -115,12 +123,11 @@ const issuer = "https://login.example.net"
 type told struct {
 	*testbed.Fleet
 
-	press    *testbed.Agent // stopped
-	paused   *simnode.Node  // refused
-	boards   map[string]*simnode.Node
-	rack     []*simnode.Node
-	leakedBy string // label
+	board *simnode.Node // that asks for the name of another
 }
+
+// leakedLabel is the jti of the leaked token.
+const leakedLabel = "image-of-october"
 
 func tell(t *testing.T) *told {
 	t.Helper()
@@ -135,7 +142,7 @@ func tell(t *testing.T) *told {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
 		c.OIDC = login.Settings{Issuer: issuer, ClientID: "muster", ClientSecretFile: secret,
 			Roles: map[string]login.GroupRole{"admins": {Role: trust.RoleAdmin}}}
-	}}), leakedBy: "image-of-october", boards: map[string]*simnode.Node{}}
+	}})}
 	f.Allow("web*.example.net", "pump*.example.net", "edge*.example.net", "press*.example.net", "puppet*.example.net")
 	join := func(name string, facts map[string]any) (*simnode.Node, *wire.Enrolled) {
 		n := f.Node(name + ".example.net")
@@ -168,7 +175,7 @@ func tell(t *testing.T) *told {
 	}
 	leaked := f.Token(func(c *jwt.Claims) {
 		testbed.Limited(5, "kiosk*.example.net")(c)
-		c.JTI = f.leakedBy
+		c.JTI = leakedLabel
 	})
 	for i := range 3 {
 		n := simnodeOf(t, fmt.Sprintf("kiosk%d.example.net", i+1), leaked)
@@ -178,16 +185,16 @@ func tell(t *testing.T) *told {
 		wait(t, f.Fleet, fmt.Sprintf("db%d.example.net", i+1), map[string]any{"rack": rack, "serialnumber": fmt.Sprintf("PX-%d", i)})
 	}
 	join("press1", map[string]any{})
-	f.Refused(f.Node("press1.example.net")) // a new board
+	f.board = f.Node("press1.example.net")
+	f.Refused(f.board)
 	join("puppet1", map[string]any{})
 	f.PutRecord("puppet1.example.net", func(r *provisioner.Record) { r.Protocol = provisioner.ProtocolPuppet })
 	if err := f.Daemon().Store().PutRun(&nodes.Run{Schema: nodes.RunSchema, Identity: "puppet1.example.net",
 		At: f.Clock.Now().UTC(), Status: nodes.RunFailed, Resources: nodes.RunCounts{Total: 12, Failed: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	f.press = f.Agent("press7.example.net", f.Token(nil))
 	edges := []*testbed.Agent{f.Agent("edge1.example.net", f.Token(nil)), f.Agent("edge2.example.net", f.Token(nil))}
-	f.WaitProvisioned(append(edges, f.press)...)
+	f.WaitProvisioned(edges...)
 	for _, a := range edges {
 		f.PutRecord(a.Identity, func(r *provisioner.Record) { r.Site = "fra1" })
 	}
@@ -219,10 +226,12 @@ func simnodeOf(t *testing.T, identity, token string) *simnode.Node {
 func TestTasksOfANewOperator(t *testing.T) {
 	t.Parallel()
 	f := tell(t)
+	press := f.Agent("press7.example.net", f.Token(nil))
+	f.WaitProvisioned(press)
 	n := &newcomer{tab: signIn(t, f.Fleet, "nina", trust.RoleAdmin)}
 	n.look(1440, 900, "light")
 	n.eventually("the agents are connected", `document.querySelector("#tiles a[href='/nodes?connected=yes']")?.innerText?.startsWith("3")`)
-	f.press.Stop()
+	press.Stop()
 	for _, task := range []struct {
 		name string
 		do   func(*newcomer, *told)
@@ -237,7 +246,7 @@ func TestTasksOfANewOperator(t *testing.T) {
 			n.visit("/")
 			began := time.Now()
 			task.do(n, f)
-			n.picture("task-" + strings.ReplaceAll(task.name, " ", "-") + "-end")
+			n.shows("task-" + strings.ReplaceAll(task.name, " ", "-") + "-end")
 			t.Logf("%s: %d clicks, %d pages, %v", task.name, n.clicks, n.pages, time.Since(began).Round(time.Millisecond))
 			if n.clicks > 8 {
 				t.Errorf("%d clicks, want at most 8", n.clicks)
@@ -248,25 +257,24 @@ func TestTasksOfANewOperator(t *testing.T) {
 }
 
 func findStopped(n *newcomer, _ *told) {
-	n.picture("task-1-begin")
+	n.shows("task-1-begin")
 	n.follow("11 not connected")
-	n.picture("task-1-list")
+	n.shows("task-1-list")
 	n.follow("press7.example.net")
 	n.sees("not connected", "The agent stopped at", "What to do", "Start the agent", "Revoke")
 }
 
-func letRackIn(n *newcomer, f *told) {
+func letRackIn(n *newcomer, _ *told) {
 	n.follow("Pending")
-	n.picture("task-2-list")
+	n.shows("task-2-list")
 	n.write("Fact", "rack=r4")
 	n.sees("3 waiting", "db1", "db3", "db4")
-	n.picture("task-2-filtered")
+	n.shows("task-2-filtered")
 	n.follow("Tick all 3")
 	n.follow("Approve ticked")
-	n.picture("task-2-confirm")
+	n.shows("task-2-confirm")
 	n.because("rack 4 is cabled", "Approve")
-	n.sees("Approved")
-	_ = f
+	n.sees("Approved", "5 waiting, 3 of them approved")
 }
 
 func whoRevoked(n *newcomer, _ *told) {
@@ -282,14 +290,14 @@ func whichLapse(n *newcomer, _ *told) {
 	n.sees("3 nodes")
 }
 
-func takeBack(n *newcomer, f *told) {
+func takeBack(n *newcomer, _ *told) {
 	n.follow("Tokens")
-	n.picture("task-5-list")
-	n.follow(f.leakedBy)
-	n.picture("task-5-token")
+	n.shows("task-5-list")
+	n.follow(leakedLabel)
+	n.shows("task-5-token")
 	n.sees("kiosk1.example.net", "kiosk3.example.net")
 	n.follow("Revoke token")
-	n.picture("task-5-confirm")
+	n.shows("task-5-confirm")
 	n.because("on a public share", "Revoke token")
 	n.sees("The token is revoked", "kiosk1.example.net", "kiosk3.example.net")
 }
@@ -299,67 +307,65 @@ func whyNotIn(n *newcomer, f *told) {
 		trust.Cause{By: "operator:ben", Why: "audit until noon"}); err != nil {
 		n.t.Fatal(err)
 	}
-	f.paused = f.Node("web7.example.net")
-	f.Refused(f.paused)
+	refused := f.Node("web7.example.net")
+	f.Refused(refused)
 	n.follow("Nodes")
 	n.write("Search", "web7")
-	n.picture("task-6-search")
+	n.shows("task-6-search")
 	n.follow("web7.example.net")
 	n.sees("paused")
-	n.picture("task-6-node")
+	n.shows("task-6-node")
 	n.follow("Resume enrollment")
-	n.picture("task-6-overview")
+	n.shows("task-6-overview")
 	n.follow("Resume enrollment")
 	n.because("the audit is over", "Resume enrollment")
 	n.sees("Enrollment goes on")
-	f.Apply(f.paused, f.Enroll(f.paused))
+	f.Apply(refused, f.Enroll(refused))
 }
 
 func replaceBoard(n *newcomer, f *told) {
 	n.follow("Pending")
-	n.picture("task-7-list")
+	n.shows("task-7-list")
 	n.follow("grant it to this key", "press1.example.net")
-	n.picture("task-7-confirm")
+	n.shows("task-7-confirm")
 	n.because("new board", "Let another key have the name")
 	n.sees("Another key can take the name")
-	_ = f
+	f.Apply(f.board, f.Enroll(f.board))
 }
 
-func restartSite(n *newcomer, f *told) {
+func restartSite(n *newcomer, _ *told) {
 	n.follow("Nodes")
 	n.write("Site", "fra1")
 	n.sees("2 nodes", "edge1", "edge2")
-	n.picture("task-8-list")
+	n.shows("task-8-list")
 	n.follow("all", "State")
 	n.choose("Order", "Restart agent")
 	n.follow("Continue")
 	n.sees("2 nodes", "edge1.example.net", "edge2.example.net")
-	n.picture("task-8-confirm")
+	n.shows("task-8-confirm")
 	n.because("new version", "Restart agent")
 	n.sees("2 done")
-	_ = f
 }
 
-func whoChanged(n *newcomer, f *told) {
+func whoChanged(n *newcomer, _ *told) {
 	n.follow("Activity")
 	n.follow("orders of operators")
-	n.picture("task-9-activity")
+	n.shows("task-9-activity")
 	n.sees("nina", "ben")
 	n.follow("Installation")
 	n.follow("Sessions")
-	n.picture("task-9-sessions")
+	n.shows("task-9-sessions")
 	n.follow("End session", "mallory")
 	n.because("left the company", "End session")
-	n.sees("The session is ended")
-	_ = f
+	n.sees("The session is ended", "No operator is signed in by OpenID Connect")
 }
 
 func isItWell(n *newcomer, _ *told) {
-	n.sees("Next CRL")
+	n.sees("This needs an operator", "Stuck service certificates", "root CA", "expires in", "Next CRL", "running")
 	n.follow("Installation")
-	n.picture("task-10-installation")
+	n.shows("task-10-installation")
 	n.follow("Authority")
-	n.picture("task-10-authority")
+	n.shows("task-10-authority")
 	n.sees("Expires", "Next one at the latest")
 	n.follow("Installation")
 	n.follow("Backups")
@@ -367,5 +373,5 @@ func isItWell(n *newcomer, _ *told) {
 	n.follow("Installation")
 	n.follow("Provisioners and brokers")
 	n.sees("running")
-	n.picture("task-10-components")
+	n.shows("task-10-components")
 }

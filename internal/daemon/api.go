@@ -241,7 +241,7 @@ func listenError(err error, key string) error {
 }
 
 // console is served over HTTPS only.
-func (d *Daemon) console(edge operate.Edge, register *componentReporter) (*console.Console, error) {
+func (d *Daemon) console(edge operate.Edge, register *componentReporter) *console.Console {
 	cfg := console.Config{
 		Edge:       edge,
 		Components: register.All,

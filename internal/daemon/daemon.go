@@ -306,10 +306,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	register := d.newComponentReporter(ctx)
 	recent := events.NewRecent(d.Store(), d.opts.Log, d.opts.Now)
 	edge := d.edge(nodes, recent)
-	pages, err := d.console(edge, register) //nolint:contextcheck // its handlers have the contexts of requests
-	if err != nil {
-		return nil, err
-	}
+	pages := d.console(edge, register) //nolint:contextcheck // its handlers have the contexts of requests
 	if err := d.openPuppet(nodes); err != nil {
 		return nil, err
 	}

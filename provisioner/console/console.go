@@ -59,20 +59,16 @@ type Console struct {
 }
 
 // New returns a Console. It reads and starts nothing.
-func New(cfg Config) (*Console, error) {
-	all, err := parsePages(cfg.Now)
-	if err != nil {
-		return nil, err
-	}
+func New(cfg Config) *Console {
 	c := &Console{
 		cfg:   cfg,
 		mux:   http.NewServeMux(),
-		pages: all,
+		pages: parsePages(cfg.Now),
 		jobs:  &jobs{begun: make(chan func())},
 	}
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.routes()
-	return c, nil
+	return c
 }
 
 // Run carries out jobs until ctx is done. Then it ends the streams to browsers, finishes the orders under way, and

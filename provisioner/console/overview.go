@@ -104,38 +104,46 @@ var stateWords = map[provisioner.State]string{
 	provisioner.StateRetired:     "The nodes are gone, and their names are free.",
 }
 
-func (c overviewPages) overview(v *visit) error {
-	if v.login.Sites != nil {
-		return c.overviewAt(v)
-	}
+// overview has nothing of provisioners for an operator with a limit to sites.
+func (c overviewPages) overview(v *visit) (err error) {
+	ctx, sites := v.r.Context(), v.login.Sites
+	about := c.cfg.Fleet.About(sites)
 	p := &overviewPage{
-		Pauses:    c.cfg.Orders.Pauses.List(),
-		Done:      done(v, pauseActions),
-		Frozen:    c.cfg.Orders.Recovery.Frozen(),
-		CRLs:      c.cfg.Provisioner.AllCRLs(),
-		Authority: c.cfg.Orders.Process.Authority(),
-		Webhooks:  c.cfg.Webhooks.List(),
-		Feed:      c.cfg.Recent.Newest(feedLength, func(*events.Logged) bool { return true }),
+		Pauses: slices.DeleteFunc(c.cfg.Orders.Pauses.List(),
+			func(p *orders.Pause) bool { return p.Site != "" && !sites.Has(p.Site) }),
+		Done: done(v, pauseActions),
+		Feed: c.cfg.Recent.Newest(feedLength, func(l *events.Logged) bool { return about == nil || about(l.Stored) }),
 	}
-	if err := p.countRefusals(v.r.Context(), c.cfg.Recent, v.r.FormValue("period")); err != nil {
-		return err
-	}
-	var err error
-	if p.Components, err = c.cfg.Components(v.r.Context()); err != nil {
-		p.Missing = append(p.Missing, "provisioners: "+err.Error())
-	}
-	p.readComponents()
-	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now(), nil)
+	p.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now(), sites)
 	switch {
 	case err == nil:
 		p.countNodes()
-		p.findLate(c.cfg.Fleet.Late(c.cfg.Now()), c.cfg.Recent)
-	case errors.Is(err, fleet.ErrIncomplete):
+	case sites == nil && errors.Is(err, fleet.ErrIncomplete):
 		p.Missing = append(p.Missing, "nodes: "+err.Error())
 	case !errors.Is(err, fleet.ErrReading):
 		return err
 	}
-	_, hour, _ := c.cfg.Recent.Counts(v.r.Context(), events.Periods[0])
+	if sites != nil {
+		keys, err := c.keysOf(ctx, v, "")
+		if err != nil {
+			return err
+		}
+		p.Tiles = append(p.Tiles, tile("pending", "/approvals", len(keys), "warn"))
+		return c.page(v, "site", "Overview", p)
+	}
+	p.CRLs, p.Webhooks = c.cfg.Provisioner.AllCRLs(), c.cfg.Webhooks.List()
+	p.Frozen, p.Authority = c.cfg.Orders.Recovery.Frozen(), c.cfg.Orders.Process.Authority()
+	if err := p.countRefusals(ctx, c.cfg.Recent, v.r.FormValue("period")); err != nil {
+		return err
+	}
+	if p.Components, err = c.cfg.Components(ctx); err != nil {
+		p.Missing = append(p.Missing, "provisioners: "+err.Error())
+	}
+	p.readComponents()
+	if p.Nodes != nil {
+		p.findLate(c.cfg.Fleet.Late(c.cfg.Now()), c.cfg.Recent)
+	}
+	_, hour, _ := c.cfg.Recent.Counts(ctx, events.Periods[0])
 	p.Tiles = append(p.Tiles, tile("pending", "/approvals", c.cfg.Orders.Keys.Count(), "warn"),
 		tile("refused in the last hour", "/?period=hour#codes", hour.Refused, ""))
 	p.Wrong = p.Wrong || p.Frozen || len(p.Troubles)+len(p.Pauses)+len(p.Missing) > 0 ||

@@ -29,32 +29,16 @@ import (
 type pages map[string]*template.Template
 
 // parsePages reads the templates: each page with the frame.
-func parsePages(now func() time.Time) (pages, error) {
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
-	around, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html",
-		"templates/parts.html")
-	if err != nil {
-		return nil, fmt.Errorf("frame of pages: %w", err)
-	}
+func parsePages(now func() time.Time) pages {
+	frame := template.Must(template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html",
+		"templates/parts.html"))
+	names, _ := fs.Glob(files, "templates/*.html") // fails only for another pattern
 	all := make(pages)
 	for _, name := range names {
-		page := strings.TrimSuffix(path.Base(name), ".html")
-		if page == "frame" || page == "parts" {
-			continue
-		}
-		t, err := around.Clone()
-		if err == nil {
-			t, err = t.ParseFS(files, name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("page %s: %w", page, err)
-		}
-		all[page] = t
+		page := template.Must(template.Must(frame.Clone()).ParseFS(files, name))
+		all[strings.TrimSuffix(path.Base(name), ".html")] = page
 	}
-	return all, nil
+	return all
 }
 
 // A frame is the layout of each page.

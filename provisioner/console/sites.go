@@ -2,15 +2,11 @@ package console
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/events"
-	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
-	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 	"muster/provisioner/waiting"
 )
@@ -47,28 +43,4 @@ func (r *route) within(ctx context.Context, of string, sites trust.Sites) error 
 func (c *Console) keysOf(ctx context.Context, v *visit, id wire.Identity) ([]*waiting.Key, error) {
 	all, err := c.cfg.Orders.Keys.Waiting(ctx, id)
 	return slices.DeleteFunc(all, func(w *waiting.Key) bool { return !v.login.Sites.Has(w.Site) }), err
-}
-
-// overviewAt is the overview of an operator with a limit to sites. It has nothing of provisioners.
-func (c overviewPages) overviewAt(v *visit) error {
-	ctx, sites := v.r.Context(), v.login.Sites
-	about := c.cfg.Fleet.About(sites)
-	page := &overviewPage{
-		Pauses: slices.DeleteFunc(c.cfg.Orders.Pauses.List(),
-			func(p *orders.Pause) bool { return p.Site != "" && !sites.Has(p.Site) }),
-		Feed: c.cfg.Recent.Newest(feedLength, func(l *events.Logged) bool { return about(l.Stored) }),
-	}
-	keys, err := c.keysOf(ctx, v, "")
-	if err != nil {
-		return err
-	}
-	page.Tiles = []row{{Label: "pending", Link: "/approvals", Count: len(keys)}}
-	page.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now(), sites)
-	switch {
-	case err == nil:
-		page.countNodes()
-	case !errors.Is(err, fleet.ErrReading):
-		return err
-	}
-	return c.page(v, "site", "Overview", page)
 }

@@ -207,13 +207,12 @@ func (v *Verifier) report(ctx context.Context, name, source string, err error) {
 	}
 	e := events.Event{
 		Type:     events.LoginRefused,
-		Time:     v.cfg.Now().UTC().Truncate(time.Millisecond),
 		Operator: events.Scrub(name),
 		Source:   source,
 		Cause:    events.BoundedText(err),
 		LeftOut:  leftOut,
 	}
-	v.cfg.Emit(e)
+	v.emit(e)
 	v.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out",
 		leftOut)
 }

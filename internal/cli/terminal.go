@@ -68,17 +68,13 @@ func PrintableJSON(text []byte) []byte {
 func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
 // Progress is a progress bar on a terminal. Elsewhere it shows nothing. It is safe for concurrent use.
-type Progress struct {
-	bar *progressbar.ProgressBar // nil shows nothing
-}
+type Progress struct{ bar *progressbar.ProgressBar }
 
 // NewProgress starts a bar on w for a number of steps, -1 if unknown. what names the steps, such as "nodes".
 func NewProgress(w io.Writer, label, what string, total int) *Progress {
-	if !IsTerminal(w) {
-		return &Progress{}
-	}
-	return &Progress{bar: progressbar.NewOptions(total,
+	return &Progress{progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetVisibility(IsTerminal(w)),
 		progressbar.OptionSetDescription(label),
 		progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionShowCount(),
@@ -90,18 +86,10 @@ func NewProgress(w io.Writer, label, what string, total int) *Progress {
 }
 
 // Add counts n steps as done. It ignores errors of the terminal.
-func (p *Progress) Add(n int) {
-	if p.bar != nil {
-		_ = p.bar.Add(n)
-	}
-}
+func (p *Progress) Add(n int) { _ = p.bar.Add(n) }
 
 // Done removes the bar.
-func (p *Progress) Done() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-	}
-}
+func (p *Progress) Done() { _ = p.bar.Finish() }
 
 // printable writes lines of JSON as [PrintableJSON]. The handler for text quotes what is unprintable by itself.
 type printable struct{ io.Writer }

@@ -66,7 +66,9 @@ func TestNoAdviceAfterAGrant(t *testing.T) {
 	v.post("/nodes/web1.example.net/do/grant", "key", w[0].KeyHash, "why", "new board", "command", wire.NewID(),
 		"seen", regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(page)[1])
 	f.Eventually("it is granted", func() bool { return strings.Contains(v.see("/nodes/web1.example.net"), granted) })
-	unsaid(t, v.see("/nodes/web1.example.net"), advised, "compare the key that asks for the name")
+	page = v.see("/nodes/web1.example.net")
+	says(t, page, "The key that waits takes the name at its next request.", "granted by anna")
+	unsaid(t, page, advised, "compare the key that asks for the name", ">Decide<")
 }
 
 // unsaid fails the test if a page has a text.

@@ -89,7 +89,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 		if a.status != http.StatusConflict {
 			t.Errorf("%s: %d", verdict, a.status)
 		}
-		says(t, a.body, "was rejected after the list was shown, by operator:ben at ")
+		says(t, a.body, "was rejected after the list was shown, by ben at ")
 		if verdict == "approve" {
 			says(t, a.body, "1 of 2 are done", "not ours")
 		}

@@ -205,7 +205,9 @@ var tones = map[any]string{
 func tone(what any) string { return tones[what] }
 
 // prose splits a text at backquotes: odd parts are commands.
-func prose(text string) []string { return strings.Split(cli.Printable(text), "`") }
+func prose(text string) []string {
+	return strings.Split(strings.ReplaceAll(cli.Printable(text), "by operator:", "by "), "`")
+}
 
 var hash = regexp.MustCompile(`\b[0-9a-f]{32,64}\b`)
 

@@ -69,6 +69,9 @@ func TestCopyingAHash(t *testing.T) {
 	if got := evaluate[string](b, `document.querySelector("h1 code").textContent`); got != tid[:12]+"…" {
 		t.Errorf("the hash is shown as %q", got)
 	}
+	b.visit("/tokens/new?urls=broker.example.net:4222")
+	b.do(chromedp.Click("h2 .copy", chromedp.ByQuery))
+	b.eventually("a command too", `document.getElementById("said").textContent.startsWith("Copied muster jwt sign")`)
 	b.visit("/nodes/web1.example.net")
 	if text := evaluate[string](b, `document.querySelector("main").innerText`); fullHash.MatchString(text) {
 		t.Errorf("a whole hash is shown: %s", text)

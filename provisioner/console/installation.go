@@ -30,8 +30,8 @@ func (c installationPages) configuration(v *visit) error {
 
 func (c installationPages) webhooks(v *visit) error {
 	t := &table{
-		Columns: []string{"Webhook", "State", "Endpoint", "Delivered", "Waiting", "Failed tries", "Given up",
-			"Last delivery", "Failing since", "Cause", "Events"},
+		Columns: []string{"Webhook", "State", "Failing since", "Cause", "Endpoint", "Delivered", "Waiting",
+			"Failed tries", "Given up", "Last delivery", "Events"},
 		Empty: "No webhook is configured: `webhooks` in provisioner.yaml names them.",
 	}
 	for _, w := range c.cfg.Webhooks.List() {
@@ -42,8 +42,8 @@ func (c installationPages) webhooks(v *visit) error {
 		case w.LastDelivery.IsZero():
 			state = chip("no event yet", "")
 		}
-		t.add(w.Name, state, as("code", w.Endpoint), w.Delivered, w.Waiting, w.Failed, w.GivenUp, w.LastDelivery,
-			w.FailingSince, as("long", w.Cause), as("long", list(w.Events)))
+		t.add(w.Name, state, w.FailingSince, as("long", w.Cause), as("code", w.Endpoint), w.Delivered, w.Waiting,
+			w.Failed, w.GivenUp, w.LastDelivery, as("types", list(w.Events)))
 	}
 	return c.tables(v, "Webhooks", "Counts are those of this provisioner since its start; events that wait are those "+
 		"of all. `muster webhook test NAME` sends a test event.", t)

@@ -26,7 +26,7 @@ type table struct {
 // A cell is a value of a table. Text may come from anywhere.
 type cell struct {
 	Text string
-	As   string    // how it is shown: any (if empty), chip, code, hash, long, number, time, or "" for text
+	As   string    // how it is shown: any (if empty), chip, code, hash, long, number, time, types, or "" for text
 	Tone string    // of a chip
 	Link string    // path of this server, or ""
 	Time time.Time // instead of Text; zero: none

@@ -69,12 +69,6 @@ func (n *newcomer) arrives() {
 	n.pages++
 }
 
-// tick ticks a box by its label.
-func (n *newcomer) tick(words string, near ...string) {
-	n.t.Helper()
-	n.on("input[type=checkbox]", words, strings.Join(near, ""), `e.checked || e.click()`)
-}
-
 // choose takes an option of a list: two clicks.
 func (n *newcomer) choose(list, option string) {
 	n.t.Helper()

@@ -192,6 +192,7 @@ func (c *Console) try(ctx context.Context, j job, most int) {
 	for i := range j.left {
 		nodes[i] = j.left[i].node
 	}
+	//nolint:contextcheck // orders under way are finished
 	many.Run(finishing, &j.Result, nodes, func(finishing context.Context, i int) error {
 		if ctx.Err() != nil {
 			return errStopped
@@ -249,7 +250,9 @@ func (c manyPages) order(v *visit, o *order, choose func(*visit, *action) (*job,
 	}
 	o.Many, o.Back, o.then = j, j.Back, "/jobs/"+j.ID
 	o.Fields = url.Values{"job": {j.ID}, "verdict": {o.Name}}
-	o.do = func(_ context.Context, cause trust.Cause) error { return c.begin(j.ID, true, cause, o.Max) }
+	o.do = func(_ context.Context, cause trust.Cause) error {
+		return c.begin(j.ID, true, cause, o.Max) //nolint:contextcheck // the job outlives the request
+	}
 	return nil
 }
 

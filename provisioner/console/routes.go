@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -139,7 +140,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 		return
 	}
 	v := &visit{w: w, r: r, login: login}
-	if err = c.admit(v, &need); err == nil {
+	if err = c.admit(r.Context(), v, &need); err == nil {
 		if r.Method == http.MethodPost { // leaving the page does not take an order back
 			finishing, end := provisioner.Finishing(r.Context())
 			defer end()
@@ -152,12 +153,12 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	}
 }
 
-func (c *Console) admit(v *visit, need *route) (err error) {
+func (c *Console) admit(ctx context.Context, v *visit, need *route) (err error) {
 	if _, err = url.ParseQuery(v.r.URL.RawQuery); err != nil { // [url.URL.Query] would drop the faulty part
 		return badRequest(fmt.Errorf("the address: %w", err))
 	}
 	if !v.login.Role.Covers(need.role) {
-		c.cfg.Log.WarnContext(v.r.Context(), "operator's request refused",
+		c.cfg.Log.WarnContext(ctx, "operator's request refused",
 			"subject", subject(v.r), "by", v.login.By(), "role", v.login.Role, "needs", need.role)
 		return roleError(v.login, need.role)
 	}
@@ -167,7 +168,7 @@ func (c *Console) admit(v *visit, need *route) (err error) {
 			return badRequest(err)
 		}
 	}
-	err = need.within(v.r.Context(), cmp.Or(name, v.r.PathValue("tid")), v.login.Sites)
+	err = need.within(ctx, cmp.Or(name, v.r.PathValue("tid")), v.login.Sites)
 	if err == nil && v.r.Method == http.MethodPost {
 		err = readForm(v.w, v.r)
 	}

@@ -125,27 +125,8 @@ func (c approvalPages) waiting(v *visit, form url.Values) (*fleet.PendingFilter,
 	return filter, slices.DeleteFunc(slices.Clone(all), func(w *waiting.Key) bool { return !filter.Selects(w) }), err
 }
 
-// eachShown is a key in a form: identity/key, or identity/key/rejection for a rejected one.
-func eachShown(k operate.KeyChoice) string {
-	text := string(k.Identity) + "/" + k.Key
-	if k.Rejected {
-		text += "/" + k.Rejection
-	}
-	return text
-}
-
-// Box is the form value of a rejected key: the order applies only to the rejection shown.
-func (*approvalsPage) Box(a *orders.Answer) string {
-	return eachShown(operate.KeyChoice{
-		Identity:  a.Identity,
-		Key:       a.KeyHash,
-		Shown:     true,
-		Rejected:  true,
-		Rejection: a.ID,
-	})
-}
-
-// readChosen is the inverse of eachShown.
+// readChosen reads keys of a form: identity/key, or identity/key/rejection for a rejected key. The order applies only
+// to the rejection shown.
 func readChosen(each []string) ([]operate.KeyChoice, error) {
 	if len(each) > maxWaiting {
 		return nil, badRequest(fmt.Errorf("%d keys, limit %d at once", len(each), maxWaiting))

@@ -242,24 +242,25 @@ func listenError(err error, key string) error {
 
 // console is served over HTTPS only.
 func (d *Daemon) console(edge operate.Edge, register *componentReporter) *console.Console {
-	cfg := console.Config{
+	return console.New(console.Config{
 		Edge:       edge,
 		Components: register.All,
 		Issuers:    d.liveByIssuer,
 		Settings:   d.cfg.shown,
+		Shadow:     d.reports.shadow.summary,
 		Problem: func(err error) (status int, what, remedy string) {
 			p := httpapi.ProblemOf(err)
 			return p.Status, p.Detail, p.Remedy
 		},
 		Version: d.opts.Version,
-	}
-	if d.reports.shadow != nil {
-		cfg.Shadow = d.reports.shadow.summary
-	}
-	return console.New(cfg)
+	})
 }
 
+// summary is nil without a shadow policy.
 func (s *shadow) summary() *console.Shadow {
+	if s == nil {
+		return nil
+	}
 	return &console.Shadow{
 		Digest:   s.policy.Digest(),
 		Compared: s.compared.Load(),

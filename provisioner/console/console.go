@@ -34,7 +34,7 @@ type Config struct {
 	// Problem returns HTTP status, text and remedy of an error. Required.
 	Problem func(error) (status int, what, remedy string)
 
-	// Shadow returns the result of the shadow policy, nil without one. Nil: there is none.
+	// Shadow returns the result of the shadow policy, nil without one. Required.
 	Shadow func() *Shadow
 
 	Version string // of the program

@@ -165,7 +165,7 @@ func (c *Console) begin(id string, first bool, reason trust.Cause, most int) err
 		j.Reason, j.Began, j.Ended, j.stop = reason, cmp.Or(j.Began, c.cfg.Now()), time.Time{}, stop
 		now := *j
 		select {
-		case c.jobs.begun <- func() { c.try(ctx, now, most) }:
+		case c.jobs.begun <- func() { defer stop(); c.try(ctx, now, most) }:
 			return nil
 		case <-c.stopping.Done():
 			return errEnds

@@ -161,9 +161,7 @@ func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
 	if v.login.Role.Covers(trust.RoleAuditor) {
 		p.read(c.cfg.Provisioner.Config().Policy)
 	}
-	if c.cfg.Shadow != nil {
-		p.Shadow = c.cfg.Shadow()
-	}
+	p.Shadow = c.cfg.Shadow()
 	p.Changes = c.cfg.Recent.Newest(maxShadowEvents, func(t *events.Logged) bool {
 		return t.Type == events.PolicyReloaded || t.Type == events.PolicyRefused
 	})

@@ -42,6 +42,9 @@ func TestEventsCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &e); err != nil || e.SpecVersion != "1.0" || e.Data.Why != "leaked it" {
 		t.Errorf("one event in JSON: %v: %s", err, out)
 	}
+	if out := muster(t, dir, append([]string{"events", "--by", "operator:"}, config...)...); out != "" {
+		t.Errorf("orders of operators with a name of their own: %s", out)
+	}
 	for flag, wrong := range map[string]string{"--since": "soon", "--type": "nonsense", "--node": "web_1"} {
 		cmd := command(t, "events", flag, wrong, "--config", filepath.Join(dir, "prov/provisioner.yaml"))
 		if b, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(b), flag[2:]+": ") {

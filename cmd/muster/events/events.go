@@ -31,6 +31,7 @@ until interrupted; with --since, it shows the events before them first.
 
   muster events --since 1d --type node.refused
   muster events --follow --node web1.example.net
+  muster events --since 1d --by operator:anna
   muster events --since 2026-03-01T02:00:00Z --code denied -o json
 
 Exits with 0 on success, 1 on failure or if --follow is interrupted, 2 if the
@@ -56,6 +57,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	})
 	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.Node, wire.ParseName)
 	cli.Flag(c, "code").StringVar((*string)(&f.Code))
+	cli.Flag(c, "by").StringVar(&f.By)
 	o.Forms = []string{cli.FormTable, cli.FormJSON, cli.FormJSONL}
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)

@@ -1,7 +1,9 @@
 package browsertest
 
 import (
+	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +114,28 @@ func TestSortingATable(t *testing.T) {
 	b.do(chromedp.Click("thead th:first-child .sort", chromedp.ByQuery))
 	b.eventually("down", first("zoe")+` && document.querySelectorAll("[aria-sort=descending]").length === 1`)
 	b.sound("sorting")
+}
+
+// The field finds nodes by each kind of text, the address keeps what was asked, and the files have what the list shows.
+func TestFindingAndExporting(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	b := signIn(t, f, "anna", trust.RoleViewer)
+	r := f.Record("web2.example.net")
+	b.visit("/nodes")
+	for text, rows := range map[string]int{
+		"web2": 1, "*.example.net": 6, "rack=r1": 2, r.Current.Serial: 1, r.Current.KeyHash[:12]: 1, string(r.Token): 1,
+	} {
+		b.do(chromedp.SetValue("#q", text, chromedp.ByQuery), chromedp.Click("form[role=search] button", chromedp.ByQuery))
+		b.eventually(text+" is found", fmt.Sprintf(`new URL(location.href).searchParams.get("q") === %q && document.querySelectorAll("#list tbody tr").length === %d`, text, rows))
+		if got := evaluate[int](b, `fetch(document.querySelector("#list a[href*='.json']").href).then(a => a.json()).then(all => all.length)`); got != rows {
+			t.Errorf("%s: the file has %d nodes, want %d", text, got, rows)
+		}
+		if got := evaluate[string](b, `fetch(document.querySelector("#list a[href*='.csv']").href).then(a => a.text())`); strings.Count(got, "\n") != rows+1 {
+			t.Errorf("%s: the table has other rows than %d nodes:\n%s", text, rows, got)
+		}
+	}
+	b.sound("lists")
 }
 
 // On paper there is no menu and no button, and hashes and times are whole.

@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,17 @@ func TestOverviewAnswers(t *testing.T) {
 	b.visit("/?period=week")
 	b.eventually("the counts of the week", `document.querySelectorAll("#rate svg title").length > 0 && document.querySelector("#rate .note") === null && document.querySelector("#rate h2").innerText.startsWith("The last week")`)
 	b.sound("overview")
+
+	b.visit("/")
+	const refused = `document.querySelector("#tiles a[href$='#codes']")?.innerText`
+	before := evaluate[string](b, refused)
+	f.Stop()
+	f.Start()
+	again := signIn(t, f, "cara", trust.RoleViewer)
+	again.eventually("a restart does not change what was refused", fmt.Sprintf("%s === %q", refused, before))
+	if strings.HasPrefix(before, "0") {
+		t.Errorf("refused: %s", before)
+	}
 
 	f.Clock.Advance(25 * 24 * time.Hour)
 	late := signIn(t, f, "ben", trust.RoleViewer)

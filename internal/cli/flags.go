@@ -30,7 +30,7 @@ var flagTexts = map[string]flagText{
 	"address":   {"ADDRESS-OR-RANGE", "Only nodes that ask from this address or range, such as 192.0.2.0/24."},
 	"all":       {"", "All nodes to which the verb applies. Filters narrow them down."},
 	"by-source": {"", "Count the pending keys of each address."},
-	"by":        {"NAME", "Only orders of names that begin so, such as operator:anna or root@."},
+	"by":        {"NAME", "Only orders of names that begin so, such as operator:anna or root."},
 	"code":      {"CODE", "Only refusals and alarms with this code."},
 	"cursor":    {"CURSOR", "Continue where an earlier list ended: the member \"next\" of its JSON."},
 	"expires-before": {

@@ -94,7 +94,8 @@ func Format(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. It omits the sign.
+// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. From two years on it is as [Format] writes
+// it. It omits the sign.
 func Age(d time.Duration) string {
 	d = d.Abs()
 	switch {
@@ -104,8 +105,10 @@ func Age(d time.Duration) string {
 		return fmt.Sprintf("%dm", d/time.Minute)
 	case d < 2*Day:
 		return fmt.Sprintf("%dh", d/time.Hour)
+	case d < 2*Year:
+		return fmt.Sprintf("%dd", d/Day)
 	}
-	return fmt.Sprintf("%dd", d/Day)
+	return Format(d)
 }
 
 // Ago writes a time as its distance from now, for a table or a page: 45s ago, in 12d. It is empty for the zero time.

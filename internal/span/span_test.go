@@ -69,6 +69,7 @@ func TestAge(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[time.Duration]string{
 		0: "0s", -90 * time.Second: "90s", 90 * time.Minute: "90m", 30 * time.Hour: "30h", 400 * span.Day: "400d",
+		3652 * span.Day: "10y 2d",
 	} {
 		if got := span.Age(in); got != want {
 			t.Errorf("Age(%v) = %q, want %q", in, got, want)

@@ -94,8 +94,8 @@ func Format(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. From two years on it is as [Format] writes
-// it. It omits the sign.
+// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d; from two years on as [Format] does. It
+// omits the sign.
 func Age(d time.Duration) string {
 	d = d.Abs()
 	switch {

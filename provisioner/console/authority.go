@@ -44,7 +44,8 @@ func (c installationPages) authority(v *visit) error {
 	}
 	for _, l := range c.cfg.Provisioner.AllCRLs() {
 		by := issuers[l.Issuer]
-		lists.add(by.Name, by.Authority, as("code", strconv.FormatUint(l.Number, 10)), l.ThisUpdate, c.until(l.NextUpdate, "overdue"), as("hash", l.Issuer))
+		lists.add(by.Name, by.Authority, as("code", strconv.FormatUint(l.Number, 10)),
+			l.ThisUpdate, c.until(l.NextUpdate, "overdue"), as("hash", l.Issuer))
 	}
 	return c.tables(v, "Authority", "It signs the certificates of nodes, brokers and operators. A token pins the "+
 		"SHA-256 of its root. `/v1/ca.pem` of this server has the roots. `muster ca roll` replaces it.", chain, lists)

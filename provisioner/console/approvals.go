@@ -154,9 +154,6 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 func (c approvalPages) decide(v *visit) error {
 	form := v.r.PostForm
 	if form.Has("all") || form.Has("job") {
-		if v.login.Sites != nil {
-			return operate.ErrOtherSite
-		}
 		return c.ordered(verdicts, func(v *visit, o *order) error { return manyPages(c).order(v, o, c.choose) })(v)
 	}
 	if len(form["each"]) == 0 {
@@ -182,7 +179,7 @@ func (c approvalPages) choose(v *visit, a *action) (*job, error) {
 			j.Other++
 			continue
 		}
-		key := operate.KeyChoice{Identity: w.Identity, Key: w.KeyHash, Shown: true}
+		key := operate.KeyChoice{Identity: w.Identity, Key: w.KeyHash, Shown: true, Sites: v.login.Sites}
 		j.choose(w.Identity, func(ctx context.Context, cause trust.Cause) error {
 			return c.sayOf(ctx, a.Name, key, cause)
 		})

@@ -19,6 +19,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/login"
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
 )
@@ -122,17 +123,24 @@ func (s *jobs) change(id string, do func(*job) error) error {
 	return errNoJob
 }
 
-func (s *jobs) find(id string) (*job, error) {
+// sees reports whether a job is for the operator: one with a limit to sites sees their own.
+func (j *job) sees(by *login.Login) bool { return by.Sites == nil || j.By == by.By() }
+
+func (s *jobs) find(id string, by *login.Login) (*job, error) {
 	var now job
-	return &now, s.change(id, func(j *job) error { now = *j; return nil })
+	err := s.change(id, func(j *job) error { now = *j; return nil })
+	if err == nil && !now.sees(by) {
+		err = errNoJob
+	}
+	return &now, err
 }
 
 // list returns the jobs that have begun, as they are now.
-func (s *jobs) list() (begun []job) {
+func (s *jobs) list(by *login.Login) (begun []job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.all {
-		if !j.Began.IsZero() {
+		if !j.Began.IsZero() && j.sees(by) {
 			begun = append(begun, *j)
 		}
 	}
@@ -236,7 +244,7 @@ func (c manyPages) order(v *visit, o *order, choose func(*visit, *action) (*job,
 	}
 	var j *job
 	if v.r.PostForm.Has("job") {
-		if j, err = c.jobs.find(v.r.PostForm.Get("job")); err == nil && j.action != o.action {
+		if j, err = c.jobs.find(v.r.PostForm.Get("job"), v.login); err == nil && j.action != o.action {
 			err = errNoPage
 		}
 	} else if j, err = choose(v, o.action); err == nil {
@@ -301,7 +309,7 @@ func (c manyPages) choose(v *visit, a *action) (*job, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n, known := c.cfg.Fleet.Find(id); known {
+		if n, known := c.cfg.Fleet.Find(id); known && v.login.Sites.Has(n.Site) {
 			add(&n, shown)
 		}
 	}
@@ -327,11 +335,11 @@ func (c *Console) every(v *visit, given url.Values, each func(*fleet.Node)) erro
 }
 
 func (c manyPages) recent(v *visit) error {
-	return c.page(v, "jobs", "Jobs", struct{ All []job }{c.jobs.list()})
+	return c.page(v, "jobs", "Jobs", struct{ All []job }{c.jobs.list(v.login)})
 }
 
 func (c manyPages) progress(v *visit) error {
-	j, err := c.jobs.find(v.r.PathValue("id"))
+	j, err := c.jobs.find(v.r.PathValue("id"), v.login)
 	if err != nil {
 		return err
 	}
@@ -339,7 +347,7 @@ func (c manyPages) progress(v *visit) error {
 }
 
 func (c manyPages) drive(v *visit) error {
-	j, err := c.jobs.find(v.r.PathValue("id"))
+	j, err := c.jobs.find(v.r.PathValue("id"), v.login)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/trust"
 )
@@ -218,5 +220,64 @@ func TestAnOperatorStopsAJobAndAnotherGoesOn(t *testing.T) {
 	}
 	if by["operator:anna"] != atOnce || by["operator:ben"] != nodes-atOnce || writes.Writes()-before != nodes {
 		t.Errorf("ordered by %v in %d writes", by, writes.Writes()-before)
+	}
+}
+
+// Operators with a limit to sites give orders for many nodes and keys there, and see no job of another operator.
+func TestManyAtOneSite(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
+		c.Site, c.API.Listen, c.API.Addresses = "fra1", "127.0.0.1:0", []string{"127.0.0.1"}
+	}})
+	f.Allow("web*.example.net")
+	provisionedNodes(t, f, 2)
+	for _, name := range []string{"web3.example.net", "web4.example.net", "web5.example.net"} {
+		n := f.Node(name)
+		n.Token = f.Token(func(c *jwt.Claims) {
+			if err := c.SetLimits(jwt.Limits{Site: "fra1"}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		f.Apply(n, f.Enroll(n))
+	}
+	waits(t, f, "db1.example.net")
+	anna := signedIn(t, f, "anna", trust.RoleOperator)
+	fred := signedIn(t, f, "fred", trust.RoleOperator, "fra1")
+	otto := signedIn(t, f, "otto", trust.RoleOperator, "ams1")
+	f.Eventually("all are listed", func() bool { return strings.Contains(anna.see("/nodes"), "5 nodes") })
+	shown := boxes(t, anna.see("/nodes"), "web1.example.net", "web3.example.net")
+
+	of := anna.ordered("/many", "10", append([]string{"verdict", "restart"}, shown...)...)
+	done := func(v *visitor, job, text string) {
+		t.Helper()
+		f.Eventually("the job has ended", func() bool { return strings.Contains(v.see(job), ">finished</span>") })
+		says(t, v.see(job), text)
+	}
+	done(anna, of, "2 failed") // they are not connected
+	if a := fred.get(of); a.status != http.StatusNotFound {
+		t.Errorf("a job of another operator: %d %s", a.status, main(a.body))
+	}
+	unsaid(t, fred.see("/jobs"), of)
+	done(fred, fred.ordered("/many", "10", append([]string{"verdict", "retire"}, shown...)...), "1 done")
+	done(fred, fred.ordered("/many", "10", "verdict", "retire", "query", "q=web", "all", "yes"), "2 done")
+	own := fred.ordered("/approvals/decide", "10", "verdict", "approve", "all", "yes")
+	done(anna, own, "1 done")
+
+	for _, order := range [][]string{
+		{"/many", "verdict", "revoke", "query", "", "all", "yes"},
+		append([]string{"/many", "verdict", "revoke"}, shown...),
+		{"/approvals/decide", "verdict", "reject", "all", "yes"},
+	} {
+		if a := otto.post(order[0], order[1:]...); a.status != http.StatusConflict || strings.Contains(a.body, "web3") {
+			t.Errorf("%v at another site: %d %s", order, a.status, main(a.body))
+		}
+	}
+	if a := otto.post(own, "continue", "yes"); a.status != http.StatusNotFound {
+		t.Errorf("a job of another site goes on: %d %s", a.status, main(a.body))
+	}
+	for i, want := range []provisioner.State{"provisioned", "provisioned", "retired", "retired", "retired"} {
+		if r := f.Record(fmt.Sprintf("web%d.example.net", i+1)); r.State != want {
+			t.Errorf("%s is %s, want %s", r.Identity, r.State, want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/disk"
 	"muster/internal/span"
 	"muster/provisioner/fleet"
 )
@@ -34,6 +35,10 @@ func (d *Daemon) newComponentReporter(ctx context.Context) *componentReporter {
 }
 
 func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
+	free := ""
+	if n := r.monitor.free.Load(); n > 0 {
+		free = disk.Size(n).String()
+	}
 	return &fleet.Component{
 		Schema:   fleet.ComponentSchema,
 		Name:     r.cfg.Name,
@@ -43,6 +48,7 @@ func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
 		URL:      r.APIURL(),
 		Reserved: r.parts.reserved.Hosts(),
 		Since:    r.since,
+		Free:     free,
 		Features: status{r.Daemon}.features(ctx),
 		Alarms:   r.alarms.Standing(),
 	}

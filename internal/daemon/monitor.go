@@ -35,6 +35,7 @@ type monitor struct {
 	stalled atomic.Pointer[error]        // why the store's disk does not answer, or nil
 	full    atomic.Pointer[error]        // error of the last probe if the store was full, or nil
 	used    atomic.Pointer[broker.Usage] // last answer of JetStream
+	free    atomic.Int64                 // bytes on the disk when it last answered, or 0
 	looked  atomic.Pointer[time.Time]    // when watchStates last looked at all parts
 }
 

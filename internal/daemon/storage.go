@@ -83,6 +83,7 @@ func (k *monitor) watchSpace(ctx context.Context) error {
 			dir = k.cfg.StoreDir()
 		}
 		if s, err := disk.SpaceOf(dir); err == nil {
+			k.free.Store(s.Free)
 			errs = append(errs, checkStorage(dir, s, k.lowWater, low))
 		}
 		if k.embedded != nil {

@@ -54,8 +54,8 @@ func (c installationPages) components(v *visit) error {
 	all, unread := c.cfg.Components(v.r.Context()) // this one, if the store does not answer
 	provisioners := &table{
 		Title: "Provisioners",
-		Columns: []string{"Provisioner", "State", "Site", "Version", "Running since", "Last report", "Address",
-			"Alarms"},
+		Columns: []string{"Provisioner", "State", "Site", "Version", "Running since", "Last report", "Free disk",
+			"Address", "Alarms"},
 	}
 	if unread != nil {
 		provisioners.Note = sentence(unread.Error())
@@ -69,8 +69,8 @@ func (c installationPages) components(v *visit) error {
 		case one.Gone:
 			state = chip("no report", "bad")
 		}
-		provisioners.add(one.Name, state, one.Site, one.Version, one.Since, one.Heard, as("code", one.URL),
-			len(one.Alarms))
+		provisioners.add(one.Name, state, one.Site, one.Version, one.Since, one.Heard, one.Free,
+			as("code", one.URL), len(one.Alarms))
 		for _, f := range one.Features {
 			if !one.Gone && f.State != fleet.FeatureDisabled {
 				features.add(f.Name, one.Name, chip(string(f.State), tone(f.State)), as("long", f.Reason))

@@ -51,7 +51,10 @@ func TestOverviewBeginsWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	v := signedIn(t, f, "anna", trust.RoleOperator)
-	f.Eventually("nothing is wrong", func() bool { return strings.Contains(v.see("/"), "No alarm.") })
+	f.Eventually("nothing is wrong", func() bool {
+		page := v.see("/")
+		return strings.Contains(page, "No alarm.") && strings.Contains(page, "iB free")
+	})
 	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), operate.AllowOrder{Pattern: "*", Everything: true},
 		testbed.Operator()); err != nil {
 		t.Fatal(err)

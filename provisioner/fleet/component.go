@@ -46,6 +46,7 @@ type Component struct {
 	URL      string         `json:"url,omitempty"`      // of its HTTPS API
 	Reserved []string       `json:"reserved,omitempty"` // its names and addresses, which no node may have
 	Since    time.Time      `json:"since"`              // start of the process
+	Free     string         `json:"free,omitempty"`     // space on the disk of its data, such as 42 GiB
 	Stopped  bool           `json:"stopped,omitempty"`
 	Features []Feature      `json:"features"` // by name
 	Alarms   []events.Alarm `json:"alarms,omitempty"`

@@ -83,9 +83,11 @@ func TestPageNumbers(t *testing.T) {
 		t.Errorf("page 2: %s", got)
 	}
 	says(t, page, html.EscapeString("/nodes?limit=1&page=1&state=provisioned"), `aria-current="page">2</a>`, `value="1"`)
-	if got := listed(v.see("/nodes?limit=1&page=9")); got != "" {
-		t.Errorf("behind the last page: %s", got)
+	behind := v.see("/nodes?limit=1&page=9")
+	if got := listed(behind); got != "" || strings.Contains(behind, "No node has enrolled") {
+		t.Errorf("behind the last page: %s", behind)
 	}
+	says(t, behind, "ends before this page", `href="/nodes?limit=1&amp;page=1"`)
 	says(t, v.get("/nodes?page=0").body, "page: &#34;0&#34;, want 1 to")
 	says(t, v.see("/nodes?connected=no&for=10m&protocol=muster"), "<option selected>no</option>",
 		`<option value="10m" selected>`, "<option selected>muster</option>")

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/operate"
 	"muster/provisioner/orders"
@@ -48,7 +47,6 @@ func sitesOf(ctx context.Context) trust.Sites {
 
 // statusAt is the status for an operator with a limit to sites: it has nothing of provisioners.
 func (s *Server) statusAt(ctx context.Context, sites trust.Sites, now *Status) error {
-	now.Activity.Refused = map[wire.Code]int{}
 	now.Pauses = slices.DeleteFunc(now.Pauses, func(p *orders.Pause) bool { return p.Site != "" && !sites.Has(p.Site) })
 	waiting, err := s.cfg.Orders.Keys.Waiting(ctx, "")
 	for _, w := range waiting {

@@ -415,6 +415,9 @@ func TestFiltersTellNothingOfOtherSites(t *testing.T) {
 			}
 		}
 	}
+	if a := another(http.MethodGet, "/v1/status"); strings.Contains(a.body, "last_hour") {
+		t.Errorf("what is counted for all sites: %s", a.body)
+	}
 	for _, order := range []string{"name", "-name", "seen", "changed", "expires", "-expires"} {
 		if a := another(http.MethodGet, "/nodes?page=1&limit=1&sort="+order); f.tells(a.body) != "" {
 			t.Errorf("sorted by %s: %s", order, a.body)

@@ -21,7 +21,7 @@ type Status struct {
 	Nodes        *fleet.Summary          `json:"nodes,omitempty"`        // nil while the index is read
 	Waiting      int                     `json:"waiting"`                // length of the pending list
 	Certificates *services.Counts        `json:"certificates,omitempty"` // of services; nil while they are read
-	Activity     Activity                `json:"activity"`
+	Activity     *Activity               `json:"activity,omitempty"`     // nil with a limit to sites
 	Pauses       []*orders.Pause         `json:"pauses"`
 	Frozen       bool                    `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string                `json:"unknown"` // what could not be read, with the reason
@@ -81,7 +81,7 @@ func (s *Server) status(ctx context.Context) *Status {
 		now.Unknown = append(now.Unknown, "activity of the last hour: "+err.Error())
 	}
 	delete(hour.Codes, "") // logins
-	now.Activity = Activity{Enrolled: hour.Admitted - hour.Renewed, Renewed: hour.Renewed, Refused: hour.Codes}
+	now.Activity = &Activity{Enrolled: hour.Admitted - hour.Renewed, Renewed: hour.Renewed, Refused: hour.Codes}
 	now.stand()
 	return now
 }

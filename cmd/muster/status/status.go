@@ -70,8 +70,10 @@ func show(_ *verb.Operator, s *httpapi.Status) fmt.Stringer {
 		l.Addf("Service certificates", "%d (%s), %d stuck", c.Total, verb.Tallied(c.States), c.Stuck)
 	}
 	l.Addf("Pending nodes", "%d", s.Waiting)
-	l.Addf("Last hour", "%d enrolled, %d renewed", s.Activity.Enrolled, s.Activity.Renewed)
-	l.Add("Refused in the last hour", verb.Tallied(s.Activity.Refused))
+	if a := s.Activity; a != nil {
+		l.Addf("Last hour", "%d enrolled, %d renewed", a.Enrolled, a.Renewed)
+		l.Add("Refused in the last hour", verb.Tallied(a.Refused))
+	}
 	l.Add("Problems", cmp.Or(strings.Join(s.Standing, "\n"), "none"))
 	return l
 }

@@ -172,6 +172,7 @@ func (r *Recent) Run(ctx context.Context) error {
 	var older sync.WaitGroup
 	older.Go(func() { r.readOlder(ctx, from) })
 	defer older.Wait()
+	current := sync.OnceFunc(func() { close(r.current) })
 	for q := (Query{Since: from, Once: true}); ; {
 		err := r.log.Events(ctx, q, r.take)
 		if ctx.Err() != nil {
@@ -180,9 +181,9 @@ func (r *Recent) Run(ctx context.Context) error {
 		if place := r.note(ctx, err); place != nil {
 			q.After, q.Since = place, time.Time{}
 		}
-		if err == nil && q.Once {
-			q.Once = false
-			close(r.current)
+		q.Once = !q.Once || err != nil // after a failure the rest is read first: this says whether the log is back
+		if !q.Once {
+			current()
 		} else if !span.Sleep(ctx, followAgain) {
 			return nil
 		}

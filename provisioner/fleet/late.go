@@ -7,7 +7,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A LateNode is in the last third of its certificate's life: its agent should have renewed by now.
+// A LateNode is in the last quarter of its certificate's life: agents renew before, see renewAt in package server.
 type LateNode struct {
 	Identity  wire.Identity
 	Expires   time.Time
@@ -23,7 +23,7 @@ func (x *Index) Late(now time.Time) []LateNode {
 	var late []LateNode
 	for i := range x.nodes {
 		n, at := &x.nodes[i], nanos(now)
-		if n.issued == 0 || at >= n.expires || at < n.expires-(n.expires-n.issued)/3 {
+		if n.issued == 0 || at >= n.expires || at < n.expires-(n.expires-n.issued)/4 {
 			continue
 		}
 		if l := x.liveness(n); l != nil {

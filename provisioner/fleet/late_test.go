@@ -8,7 +8,7 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// Nodes renew after two thirds of a certificate's life.
+// Nodes renew between two thirds and three quarters of a certificate's life.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	x, f := index(t)
@@ -20,13 +20,13 @@ func TestLate(t *testing.T) {
 	f.put(t, record("gone.example.net", func(r *provisioner.Record) { r.State = provisioner.StateRetired }))
 	f.put(t, record("web1.puppet.example.net", func(r *provisioner.Record) { r.Protocol = provisioner.ProtocolPuppet }))
 	x.Settled(noon, false)
-	for hours, want := range map[int]int{479: 0, 481: 2, 719: 1, 721: 0} {
+	for hours, want := range map[int]int{481: 0, 539: 0, 541: 2, 719: 1, 721: 0} {
 		late := x.Late(noon.Add(time.Duration(hours) * time.Hour))
 		if len(late) != want {
 			t.Errorf("after %d h: %+v, want %d", hours, late, want)
 		}
 	}
-	late := x.Late(noon.Add(500 * time.Hour))
+	late := x.Late(noon.Add(550 * time.Hour))
 	if len(late) == 2 && (late[0].Fault != "disk full" || late[1].Fault != "" || late[1].Connected != fleet.No) {
 		t.Errorf("late: %+v", late)
 	}

@@ -72,7 +72,7 @@ func within(sites trust.Sites, site jwt.Site) error {
 // within returns [ErrOtherSite] if the name of a key is that of a node at another site.
 func (k *Keys) within(ctx context.Context, of KeyChoice) error {
 	r, _, err := k.store.Record(ctx, of.Identity)
-	if err != nil || r == nil || r.State == provisioner.StateRetired {
+	if err != nil || r == nil || r.State == provisioner.StateRetired && !r.Awaits() {
 		return err
 	}
 	return within(of.Sites, r.Site)

@@ -2,11 +2,13 @@ package provisioner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -283,6 +285,34 @@ func TestAKeptNameIsNotFree(t *testing.T) {
 	}
 	f.agent(name, "").enrolled()
 	f.Check()
+}
+
+// A name that is kept for another site, or for none, is given to no key by an operator that is limited to the site at
+// which the key waits.
+func TestAKeptNameIsNotGivenByOtherSites(t *testing.T) {
+	t.Parallel()
+	f := newPuppetFleet(t, testbed.Options{Edit: func(c *daemon.Config) { c.Site = "fra1" }})
+	const name = "web1.example.net"
+	secret, _ := f.oneTime(name)
+	before := f.agent(name, secret)
+	before.enrolled()
+	before.confirm()
+	if err := f.Nodes.Clean(f.Context(), name, operator); err != nil {
+		t.Fatal(err)
+	}
+	a := f.agent(name, "")
+	a.refused(wire.CodeIdentityTaken)
+	of := operate.Named(name, a.csr.KeyHash)
+	of.Sites = trust.Sites{"fra1"}
+	if _, err := f.Keys.Approve(f.Context(), of, 0, operator); !errors.Is(err, operate.ErrOtherSite) {
+		t.Errorf("Approve = %v, want ErrOtherSite", err)
+	}
+	if err := f.Nodes.Retire(f.Context(), name, operator); err != nil { // free
+		t.Fatal(err)
+	}
+	if _, err := f.Keys.Approve(f.Context(), of, 0, operator); errors.Is(err, operate.ErrOtherSite) {
+		t.Errorf("Approve of a free name = %v", err)
+	}
 }
 
 // TestASecretThatWasReplacedMeanwhileAdmitsNoNode replaces it between the decision and the record.

@@ -46,7 +46,7 @@ func (b *Broker) Follow(ctx context.Context, to Connections) error {
 	}
 	defer nc.Close()
 	c := &control{nc: nc, page: connectionsPage, servers: make(map[string]time.Time)}
-	return (&follower{control: c, to: to}).run(ctx)
+	return newFollower(c, to, false).run(ctx)
 }
 
 // Follow is like [Broker.Follow]. Brokers at sites are not asked.
@@ -55,7 +55,7 @@ func (e *External) Follow(ctx context.Context, to Connections) error {
 	if err != nil {
 		return err
 	}
-	return (&follower{control: c, to: to, more: true}).run(ctx)
+	return newFollower(c, to, true).run(ctx)
 }
 
 type follower struct {
@@ -64,10 +64,13 @@ type follower struct {
 	to   Connections
 	more bool
 
-	listed map[fleet.Broker]map[uint64]fleet.Connection // by the last list
+	mu     sync.Mutex            // held for calls of to
+	during []change              // since the begin of a list; nil otherwise
+	known  map[fleet.Broker]bool // guarded by mu: by lists and events; told of until they are listed no more
+}
 
-	mu     sync.Mutex // held for calls of to
-	during []change   // since the begin of a list; nil otherwise
+func newFollower(c *control, to Connections, more bool) *follower {
+	return &follower{control: c, to: to, more: more, known: make(map[fleet.Broker]bool)}
 }
 
 type change struct {
@@ -123,6 +126,8 @@ func (f *follower) take(m *nats.Msg) {
 	}
 	if f.during != nil {
 		f.during = append(f.during, change{b, c})
+	} else {
+		f.known[b] = true
 	}
 	f.to.Changed(b, c)
 }
@@ -147,6 +152,11 @@ func (f *follower) list(ctx context.Context) error {
 	defer f.mu.Unlock()
 	during := f.during
 	f.during = nil
+	defer func() { // a broker that has just begun is in the next list
+		for _, c := range during {
+			f.known[c.broker] = true
+		}
+	}()
 	if err != nil {
 		return err
 	}
@@ -158,14 +168,15 @@ func (f *follower) list(ctx context.Context) error {
 		}
 	}
 	now := time.Now()
-	for b := range f.listed {
+	for b := range f.known {
 		if all[b] == nil {
 			f.to.Listed(b, nil, now)
 		}
 	}
+	clear(f.known)
 	for b, open := range all {
 		f.to.Listed(b, slices.Collect(maps.Values(open)), now)
+		f.known[b] = true
 	}
-	f.listed = all
 	return nil
 }

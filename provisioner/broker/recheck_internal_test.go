@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -207,7 +208,8 @@ func TestSilentServerIsNamedAndDelaysNoOther(t *testing.T) {
 type told struct {
 	mu   sync.Mutex
 	open map[wire.Identity]bool
-	all  bool // listed
+	gone []fleet.Broker // listed without a connection
+	all  bool           // listed
 }
 
 func (k *told) Changed(_ fleet.Broker, c fleet.Connection) {
@@ -217,6 +219,9 @@ func (k *told) Changed(_ fleet.Broker, c fleet.Connection) {
 }
 
 func (k *told) Listed(b fleet.Broker, open []fleet.Connection, _ time.Time) {
+	if len(open) == 0 {
+		k.gone = append(k.gone, b)
+	}
 	for _, c := range open {
 		k.Changed(b, c)
 	}
@@ -257,5 +262,28 @@ func TestConnectionsOfExternalServersAreFollowed(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A broker may begin, report connections, and end between two lists.
+func TestConnectionsOfABrokerThatIsNeverListedEnd(t *testing.T) {
+	t.Parallel()
+	f := newServers(t)
+	c, err := f.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &told{open: make(map[wire.Identity]bool)}
+	follows := newFollower(c, k, false)
+	follows.take(&nats.Msg{Data: []byte(`{"server": {"id": "NX", "name": "n9"}, "client": {"id": 7, ` +
+		`"user": "web1.example.net", "start": "2026-11-30T12:00:00Z"}}`)})
+	if !k.open["web1.example.net"] {
+		t.Fatal("the connection has not begun")
+	}
+	if err := follows.list(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := (fleet.Broker{ID: "NX", Name: "n9"}); !slices.Contains(k.gone, want) {
+		t.Errorf("gone: %v, want %v", k.gone, want)
 	}
 }

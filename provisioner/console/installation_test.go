@@ -55,6 +55,7 @@ func TestTheInstallationIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	added(t, f, "certified", trust.RoleAdmin, true)
+	added(t, f, "otto", trust.RoleOperator, true, "ams1")
 	all, err := f.Daemon().Orders().Operators.List(f.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestTheInstallationIsShown(t *testing.T) {
 	index := v.see("/installation")
 	for path, want := range map[string][]string{
 		"/operators": {"certified", "admin", "viewer", known.Serial, known.Ends.Format(time.RFC3339), ">removed<",
-			"anna", "left us"},
+			"anna", "left us", "ams1"},
 		"/signers":    {">trusted<", "Ed25519"},
 		"/authority":  {"root", "issuing", ">present<", f.Daemon().Orders().Process.Authority().Fingerprint, "/v1/crl.pem", "/v1/ca.pem"},
 		"/webhooks":   {"pager", "https://hooks.example.net", "io.muster.alarm.raised", "no event yet"},

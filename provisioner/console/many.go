@@ -33,8 +33,9 @@ const (
 
 var (
 	errStopped = errors.New("stopped")
-	errNoJob   = &mistake{http.StatusNotFound, errors.New("this provisioner does not have this job, since it has " +
-		"started again or had too many: orders that were carried out stay so; filter the list again for the rest")}
+	errNoJob   = &mistake{http.StatusNotFound, errors.New("this provisioner does not have this job: another one has " +
+		"it, or it is too old, or you have chosen anew. Orders that were carried out stay so; filter the list again " +
+		"for the rest")}
 	errNoneApply   = &mistake{http.StatusConflict, errors.New("the action applies to none of the chosen nodes")}
 	errEnds        = &mistake{http.StatusServiceUnavailable, errors.New("this provisioner ends: nothing was done")}
 	errNothingLeft = &mistake{http.StatusConflict, errors.New("the job has no nodes left to try, or has not stopped")}
@@ -61,8 +62,9 @@ type job struct {
 	Began, Ended time.Time   // zero: has not begun, or runs
 	Result       operate.Outcome
 
-	left []target // when it began last, or ended
-	stop context.CancelFunc
+	sites trust.Sites // of By
+	left  []target    // when it began last, or ended
+	stop  context.CancelFunc
 }
 
 func (j *job) choose(node wire.Identity, do func(context.Context, trust.Cause) error) {
@@ -123,8 +125,10 @@ func (s *jobs) change(id string, do func(*job) error) error {
 	return errNoJob
 }
 
-// sees reports whether a job is for the operator: one with a limit to sites sees their own.
-func (j *job) sees(by *login.Login) bool { return by.Sites == nil || j.By == by.By() }
+// sees reports whether a job is for the operator: one with a limit to sites sees their own, chosen with this limit.
+func (j *job) sees(by *login.Login) bool {
+	return by.Sites == nil || j.By == by.By() && slices.Equal(j.sites, by.Sites)
+}
 
 func (s *jobs) find(id string, by *login.Login) (*job, error) {
 	var now job
@@ -274,7 +278,8 @@ func failures(v *visit) (int, error) {
 }
 
 func newJob(v *visit, a *action, back string) *job {
-	return &job{action: a, ID: wire.NewID(), Back: back, By: v.login.By(), States: make(map[provisioner.State]int)}
+	return &job{action: a, ID: wire.NewID(), Back: back, By: v.login.By(), sites: v.login.Sites,
+		States: make(map[provisioner.State]int)}
 }
 
 func (c manyPages) choose(v *visit, a *action) (*job, error) {

@@ -258,6 +258,10 @@ func TestManyAtOneSite(t *testing.T) {
 		t.Errorf("a job of another operator: %d %s", a.status, main(a.body))
 	}
 	unsaid(t, fred.see("/jobs"), of)
+	if a := signedIn(t, f, "anna", trust.RoleOperator, "ams1").get(of); a.status != http.StatusNotFound {
+		t.Errorf("the job of an operator that is limited since: %d %s", a.status, main(a.body))
+	}
+	anna = signedIn(t, f, "anna", trust.RoleOperator)
 	done(fred, fred.ordered("/many", "10", append([]string{"verdict", "retire"}, shown...)...), "1 done")
 	done(fred, fred.ordered("/many", "10", "verdict", "retire", "query", "q=web", "all", "yes"), "2 done")
 	own := fred.ordered("/approvals/decide", "10", "verdict", "approve", "all", "yes")

@@ -15,6 +15,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/trust"
 	"muster/provisioner/waiting"
 )
 
@@ -260,7 +261,7 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 			first = cmp.Or(first, f)
 		}
 		if i == last && text != "" && !strings.Contains(text, "=") {
-			if readings, err = c.addLabeled(ctx, readings, text); err != nil {
+			if readings, err = c.addLabeled(ctx, q.Sites, readings, text); err != nil {
 				return nil, err
 			}
 		}
@@ -271,11 +272,12 @@ func (c *Console) find(v *visit, form url.Values) (*found, error) {
 	return first, nil
 }
 
-// addLabeled adds the reading of a text as the label of a token, if there is one.
-func (c *Console) addLabeled(ctx context.Context, readings []fleet.Reading, text string) ([]fleet.Reading, error) {
+// addLabeled adds the reading of a text as the label of a token, if there is one at the sites.
+func (c *Console) addLabeled(ctx context.Context, sites trust.Sites, readings []fleet.Reading, text string,
+) ([]fleet.Reading, error) {
 	tokens, err := c.cfg.Orders.Tokens.List(ctx)
 	for _, t := range tokens {
-		if t.JTI == text {
+		if t.JTI == text && sites.Has(t.Site) {
 			return append(readings, fleet.Reading{Of: "token", Set: func(f *fleet.Filter) { f.Token = t.ID }}), nil
 		}
 	}

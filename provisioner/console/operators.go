@@ -12,8 +12,8 @@ func (c installationPages) operators(v *visit) error {
 		return err
 	}
 	t := &table{
-		Columns: []string{"Operator", "State", "Role", "Nodes", "Key", "Certificate", "Expires", "Changed", "By",
-			"Why"},
+		Columns: []string{"Operator", "State", "Role", "Sites", "Nodes", "Key", "Certificate", "Expires", "Changed",
+			"By", "Why"},
 		Empty: "There is no operator. `muster operator add NAME --role ROLE` adds one.",
 	}
 	for _, o := range all {
@@ -24,8 +24,8 @@ func (c installationPages) operators(v *visit) error {
 		case !o.Ends.IsZero() && !c.cfg.Now().Before(o.Ends):
 			state = chip("certificate expired", "warn")
 		}
-		t.add(o.Name, state, o.Role, list(o.Names), o.KeyType, as("hash", o.Serial), o.Ends, o.At, byName(o.By),
-			as("long", o.Why))
+		t.add(o.Name, state, o.Role, list(o.Sites), list(o.Names), o.KeyType, as("hash", o.Serial), o.Ends, o.At,
+			byName(o.By), as("long", o.Why))
 	}
 	return c.tables(v, "Operators", "Operators with a certificate or a key. Those that sign in at a provider are "+
 		"below Sessions. An admin adds and removes them: `muster operator add`, `muster operator remove`.", t)

@@ -177,7 +177,7 @@ func atFra1(t *testing.T) *fra1 {
 	}})}
 	f.Allow("web*.example.net")
 	f.token = f.Token(func(c *jwt.Claims) {
-		c.JTI = "order-4711"
+		c.JTI = "order_4711"
 		if err := c.SetLimits(jwt.Limits{Site: "fra1"}); err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +390,7 @@ func TestFiltersTellNothingOfOtherSites(t *testing.T) {
 		"127.0.0.1":             "127.0.0.7",
 		"fra1":                  "fra7",
 		f.tid:                   other(f.tid),
-		"order-4711":            "order-4722",
+		"order_4711":            "order_4722",
 		f.serial:                other(f.serial),
 		f.key:                   other(f.key),
 		record.Current.KeyHash:  other(record.Current.KeyHash),

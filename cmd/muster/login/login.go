@@ -21,13 +21,13 @@ import (
 const loginHelp = `Prints an address of the provisioner's console. Open it in a browser on this machine,
 sign in at the provider of OpenID Connect, and confirm. The session that the command
 then gets is saved for you alone, and used by commands with the same --url that are
-given no other credential. It ends with the ID token, after twelve hours at most.
+given no other credential. It ends after twelve hours.
 
   muster login --url https://prov1:8443
   muster login --url https://prov1:8443 --login roots.pem`
 
 const sessionHelp = `Each browser that signed in by OpenID Connect has a session, and so has each login
-for commands. It ends with the ID token, when the operator signs out, or here.`
+for commands. It ends after twelve hours, when the operator signs out, or here.`
 
 const listHelp = `Lists operator, role, beginning and end of each session, and the last address.
 

@@ -99,6 +99,27 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 	}
 }
 
+// An end of a session may be among what a restored store lacks.
+func TestSessionsFromBeforeARestoreAreRefused(t *testing.T) {
+	t.Parallel()
+	f, sign := signedIn(t)
+	as := func(token string) int {
+		return status(t, f, remote(t, f, roots(t, f), token), http.MethodGet, "/v1/self", nil)
+	}
+	before, _ := sign("anna", trust.RoleViewer, "")
+	if got := as(before); got != http.StatusOK {
+		t.Fatalf("before: %d", got)
+	}
+	r := &orders.Recovery{Schema: orders.RecoverySchema, Epoch: 1, Began: f.Clock.Now(), Cause: testbed.Operator()}
+	if _, err := f.Daemon().Store().Logs().Recovery.Put(f.Context(), orders.RecoveryKey, r, 0); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := sign("ben", trust.RoleViewer, "")
+	if old, fresh := as(before), as(after); old != http.StatusUnauthorized || fresh != http.StatusOK {
+		t.Errorf("after a restore: %d for the session before, %d for one after", old, fresh)
+	}
+}
+
 // TestACommandsSessionNeedsItsVerifier: what a browser carries to `muster login` is no credential.
 func TestACommandsSessionNeedsItsVerifier(t *testing.T) {
 	t.Parallel()

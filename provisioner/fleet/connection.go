@@ -114,9 +114,12 @@ func (x *Index) liveness(n *node) *Liveness {
 	if t := x.of(n); t.State != provisioner.StateProvisioned || t.Protocol != provisioner.ProtocolMuster {
 		return nil
 	}
-	l, at := &Liveness{Connected: No, Broker: x.brokers.values[n.broker].Name}, cmp.Or(n.down, x.heardOf(n))
+	l, at := &Liveness{Connected: No, Broker: x.brokers.values[n.broker].Name}, x.heardOf(n)
+	if n.down != 0 && (!x.more || at-n.down < int64(lostFor)) { // else it was heard of since, over another broker
+		at = n.down
+	}
 	switch {
-	case x.listed.IsZero(), n.up|n.down == 0 && x.more && x.listed.Sub(instant(at)) < unseenFor:
+	case x.listed.IsZero(), n.up == 0 && at != n.down && x.more && x.listed.Sub(instant(at)) < unseenFor:
 		return &Liveness{Connected: Unknown}
 	case n.up != 0:
 		l.Connected, at = Yes, n.up
@@ -150,7 +153,7 @@ func (x *Index) quietSites() error {
 		}
 		if l.Connected == Yes {
 			open[x.of(n).Site]++
-		} else if off := x.listed.Sub(instant(n.down)); n.down != 0 && off >= lostFor && off < lostWithin {
+		} else if off := x.listed.Sub(l.Since); l.Connected == No && n.down != 0 && off >= lostFor && off < lostWithin {
 			lost[x.of(n).Site]++
 		}
 	}

@@ -95,6 +95,38 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
+// Nodes of a site whose broker is down connect to the hub, and go back: the hub's provisioner sees only their renewals
+// and reports then.
+func TestNodesThatWentBackToTheirSiteMayBeConnected(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
+	names := []string{"a.example.net", "b.example.net", "c.example.net"}
+	for i, name := range names {
+		f.put(t, record(name, nil))
+		c := open(wire.Identity(name), uint64(i), noon)
+		x.Changed(n1, c)
+		x.Changed(n1, ended(c, at(1)))
+	}
+	state := func(minutes int) fleet.ConnectionState {
+		x.Settled(at(minutes), true)
+		n, _ := x.Find("a.example.net")
+		return n.Connection.Connected
+	}
+	if got := state(3); got != fleet.No || x.Quiet() == nil {
+		t.Errorf("before they were heard again: %s, %v", got, x.Quiet())
+	}
+	for _, name := range names {
+		f.put(t, record(name, func(r *provisioner.Record) { r.UpdatedAt = at(31) }))
+	}
+	if got := state(32); got != fleet.Unknown || x.Quiet() != nil {
+		t.Errorf("heard again: %s, %v", got, x.Quiet())
+	}
+	if got := state(120); got != fleet.No {
+		t.Errorf("silent: %s", got)
+	}
+}
+
 // TestQuietSites: most connections of ams1 end, and few of lon2.
 func TestQuietSites(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,15 @@ func TestSigningInByOpenIDConnect(t *testing.T) {
 	secret, _, _ := strings.Cut(strings.TrimPrefix(session, "__Host-muster-session="), ";")
 	if strings.Contains(f.Log(), secret) {
 		t.Error("the session is in the log")
+	}
+
+	// A link cannot have an admin end another session than the page says.
+	id := regexp.MustCompile(`/sessions/([^/"]+)/do/end`).FindStringSubmatch(v.see("/sessions"))
+	confirm := v.see("/sessions/" + id[1] + "/do/end?name=oidc:mallory")
+	says(t, confirm, "oidc:anna@example.net")
+	lacks(t, main(confirm), "mallory")
+	if a := v.get("/sessions/AAAAAAAAAAAAAAAAAAAAAA/do/end"); a.status != http.StatusNotFound {
+		t.Errorf("a session that has ended: %d", a.status)
 	}
 
 	// Signing out ends the session, also for a copy of the cookie.

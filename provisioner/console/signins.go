@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
+	"muster/provisioner/login"
 	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 )
@@ -46,8 +48,16 @@ func (c *Console) sessions(v *visit) (err error) {
 }
 
 func (c *Console) endSession(v *visit, o *order) error {
-	id, name := v.r.PathValue("id"), v.r.FormValue("name")
-	o.Back, o.On = "/sessions", []string{"session " + id + " of " + name}
+	id := v.r.PathValue("id")
+	all, err := c.cfg.Login.Sessions()
+	i := slices.IndexFunc(all, func(s orders.Session) bool { return s.ID == id })
+	if err == nil && i < 0 {
+		err = login.ErrNoSession
+	}
+	if err != nil {
+		return err
+	}
+	o.Back, o.On = "/sessions", []string{"session " + id + " of " + all[i].Name}
 	o.do = func(ctx context.Context, cause trust.Cause) error { return c.cfg.Login.End(ctx, id, cause) }
 	return nil
 }

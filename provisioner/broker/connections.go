@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +32,7 @@ const (
 // Connections is told of the connections of [AccountFleet]. Calls are not concurrent. [fleet.Index] implements it.
 type Connections interface {
 	Changed(b fleet.Broker, c fleet.Connection)
-	Listed(b fleet.Broker, open []fleet.Connection, now time.Time)
+	Listed(open fleet.Open, now time.Time)
 	Settled(at time.Time, more bool)
 }
 
@@ -46,7 +44,7 @@ func (b *Broker) Follow(ctx context.Context, to Connections) error {
 	}
 	defer nc.Close()
 	c := &control{nc: nc, page: connectionsPage, servers: make(map[string]time.Time)}
-	return newFollower(c, to, false).run(ctx)
+	return (&follower{control: c, to: to}).run(ctx)
 }
 
 // Follow is like [Broker.Follow]. Brokers at sites are not asked.
@@ -55,7 +53,7 @@ func (e *External) Follow(ctx context.Context, to Connections) error {
 	if err != nil {
 		return err
 	}
-	return newFollower(c, to, true).run(ctx)
+	return (&follower{control: c, to: to, more: true}).run(ctx)
 }
 
 type follower struct {
@@ -64,13 +62,8 @@ type follower struct {
 	to   Connections
 	more bool
 
-	mu     sync.Mutex            // held for calls of to
-	during []change              // since the begin of a list; nil otherwise
-	known  map[fleet.Broker]bool // guarded by mu: by lists and events; told of until they are listed no more
-}
-
-func newFollower(c *control, to Connections, more bool) *follower {
-	return &follower{control: c, to: to, more: more, known: make(map[fleet.Broker]bool)}
+	mu     sync.Mutex // held for calls of to
+	during []change   // since the begin of a list; nil otherwise
 }
 
 type change struct {
@@ -126,8 +119,6 @@ func (f *follower) take(m *nats.Msg) {
 	}
 	if f.during != nil {
 		f.during = append(f.during, change{b, c})
-	} else {
-		f.known[b] = true
 	}
 	f.to.Changed(b, c)
 }
@@ -137,46 +128,23 @@ func (f *follower) list(ctx context.Context) error {
 	f.mu.Lock()
 	f.during = []change{}
 	f.mu.Unlock()
-	all := make(map[fleet.Broker]map[uint64]fleet.Connection)
+	all := make(fleet.Open)
 	err := f.connections(ctx, "", func(s server.ServerInfo, list []connection) {
-		open := all[fleet.Broker{ID: s.ID, Name: s.Name}]
-		if open == nil {
-			open = make(map[uint64]fleet.Connection)
-			all[fleet.Broker{ID: s.ID, Name: s.Name}] = open
-		}
 		for _, c := range list {
-			open[c.number] = fleet.Connection{Node: c.node, Number: c.number, Since: c.since}
+			all.Set(fleet.Broker{ID: s.ID, Name: s.Name},
+				fleet.Connection{Node: c.node, Number: c.number, Since: c.since})
 		}
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	during := f.during
 	f.during = nil
-	defer func() { // a broker that has just begun is in the next list
-		for _, c := range during {
-			f.known[c.broker] = true
-		}
-	}()
 	if err != nil {
 		return err
 	}
 	for _, c := range during {
-		if open := all[c.broker]; open != nil && c.connection.Ended.IsZero() {
-			open[c.connection.Number] = c.connection
-		} else {
-			delete(open, c.connection.Number)
-		}
+		all.Set(c.broker, c.connection)
 	}
-	now := time.Now()
-	for b := range f.known {
-		if all[b] == nil {
-			f.to.Listed(b, nil, now)
-		}
-	}
-	clear(f.known)
-	for b, open := range all {
-		f.to.Listed(b, slices.Collect(maps.Values(open)), now)
-		f.known[b] = true
-	}
+	f.to.Listed(all, time.Now())
 	return nil
 }

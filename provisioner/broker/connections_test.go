@@ -28,9 +28,11 @@ func (k *known) Changed(b fleet.Broker, c fleet.Connection) {
 	}
 }
 
-func (k *known) Listed(b fleet.Broker, open []fleet.Connection, _ time.Time) {
-	for _, c := range open {
-		k.Changed(b, c)
+func (k *known) Listed(open fleet.Open, _ time.Time) {
+	for b, all := range open {
+		for _, c := range all {
+			k.Changed(b, c)
+		}
 	}
 }
 

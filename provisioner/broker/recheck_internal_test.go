@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -208,8 +207,7 @@ func TestSilentServerIsNamedAndDelaysNoOther(t *testing.T) {
 type told struct {
 	mu   sync.Mutex
 	open map[wire.Identity]bool
-	gone []fleet.Broker // listed without a connection
-	all  bool           // listed
+	all  bool // listed
 }
 
 func (k *told) Changed(_ fleet.Broker, c fleet.Connection) {
@@ -218,12 +216,11 @@ func (k *told) Changed(_ fleet.Broker, c fleet.Connection) {
 	k.open[c.Node] = c.Ended.IsZero()
 }
 
-func (k *told) Listed(b fleet.Broker, open []fleet.Connection, _ time.Time) {
-	if len(open) == 0 {
-		k.gone = append(k.gone, b)
-	}
-	for _, c := range open {
-		k.Changed(b, c)
+func (k *told) Listed(open fleet.Open, _ time.Time) {
+	for b, all := range open {
+		for _, c := range all {
+			k.Changed(b, c)
+		}
 	}
 }
 
@@ -262,28 +259,5 @@ func TestConnectionsOfExternalServersAreFollowed(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-// A broker may begin, report connections, and end between two lists.
-func TestConnectionsOfABrokerThatIsNeverListedEnd(t *testing.T) {
-	t.Parallel()
-	f := newServers(t)
-	c, err := f.running()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &told{open: make(map[wire.Identity]bool)}
-	follows := newFollower(c, k, false)
-	follows.take(&nats.Msg{Data: []byte(`{"server": {"id": "NX", "name": "n9"}, "client": {"id": 7, ` +
-		`"user": "web1.example.net", "start": "2026-11-30T12:00:00Z"}}`)})
-	if !k.open["web1.example.net"] {
-		t.Fatal("the connection has not begun")
-	}
-	if err := follows.list(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if want := (fleet.Broker{ID: "NX", Name: "n9"}); !slices.Contains(k.gone, want) {
-		t.Errorf("gone: %v, want %v", k.gone, want)
 	}
 }

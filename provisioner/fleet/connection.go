@@ -84,18 +84,32 @@ func (x *Index) end(n *node, at int64) {
 	n.up, n.down, n.seen = 0, at, max(n.seen, at)
 }
 
-// Listed takes all connections that are open at a broker; none if it has gone.
-func (x *Index) Listed(b Broker, open []Connection, now time.Time) {
+// Open has open connections by broker and number.
+type Open map[Broker]map[uint64]Connection
+
+// Set adds a connection, or removes one that has ended.
+func (o Open) Set(b Broker, c Connection) {
+	if o[b] == nil {
+		o[b] = make(map[uint64]Connection)
+	}
+	if o[b][c.Number] = c; !c.Ended.IsZero() {
+		delete(o[b], c.Number)
+	}
+}
+
+// Listed takes all open connections.
+func (x *Index) Listed(open Open, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	numbers := make(map[uint64]bool, len(open))
-	for _, c := range open {
-		numbers[c.Number] = true
-		x.change(b, c)
-	}
 	for i := range x.nodes {
-		if n := &x.nodes[i]; n.up != 0 && !numbers[n.number] && x.brokers.values[n.broker] == b {
+		n := &x.nodes[i]
+		if _, still := open[x.brokers.values[n.broker]][n.number]; n.up != 0 && !still {
 			x.end(n, nanos(now))
+		}
+	}
+	for b, all := range open {
+		for _, c := range all {
+			x.change(b, c)
 		}
 	}
 }

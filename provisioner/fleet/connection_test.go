@@ -25,6 +25,14 @@ func ended(c fleet.Connection, at time.Time) fleet.Connection {
 	return c
 }
 
+func listed(b fleet.Broker, all ...fleet.Connection) fleet.Open {
+	o := make(fleet.Open)
+	for _, c := range all {
+		o.Set(b, c)
+	}
+	return o
+}
+
 func TestLiveness(t *testing.T) {
 	t.Parallel()
 	const web = "web1.example.net"
@@ -35,7 +43,7 @@ func TestLiveness(t *testing.T) {
 	}{
 		"no broker was listed": {func(x *fleet.Index) { x.Changed(n1, first) }, fleet.Liveness{Connected: fleet.Unknown}},
 		"connected": {
-			func(x *fleet.Index) { x.Listed(n1, []fleet.Connection{first}, noon); x.Settled(noon, false) },
+			func(x *fleet.Index) { x.Listed(listed(n1, first), noon); x.Settled(noon, false) },
 			fleet.Liveness{Connected: fleet.Yes, Since: noon, Broker: "n1"},
 		},
 		"ended": {func(x *fleet.Index) {
@@ -51,14 +59,14 @@ func TestLiveness(t *testing.T) {
 		}, fleet.Liveness{Connected: fleet.Yes, Since: noon.Add(time.Second), Broker: "n2"}},
 		"the end was missed": {func(x *fleet.Index) {
 			x.Changed(n1, first)
-			x.Listed(n1, nil, noon.Add(time.Hour))
+			x.Listed(listed(n2, open("web2.example.net", 7, noon)), noon.Add(time.Hour))
 			x.Settled(noon.Add(time.Hour), false)
 		}, fleet.Liveness{Connected: fleet.No, Since: noon.Add(time.Hour), Broker: "n1"}},
-		"another broker was listed": {func(x *fleet.Index) {
+		"listed at another broker, whose clock is behind": {func(x *fleet.Index) {
 			x.Changed(n1, first)
-			x.Listed(n2, nil, noon.Add(time.Hour))
+			x.Listed(listed(n2, open(web, 7, noon.Add(-time.Hour))), noon.Add(time.Hour))
 			x.Settled(noon.Add(time.Hour), false)
-		}, fleet.Liveness{Connected: fleet.Yes, Since: noon, Broker: "n1"}},
+		}, fleet.Liveness{Connected: fleet.Yes, Since: noon.Add(-time.Hour), Broker: "n2"}},
 		"never connected to any broker": {
 			func(x *fleet.Index) { x.Settled(noon.Add(2*time.Minute), false) },
 			fleet.Liveness{Connected: fleet.No, Since: noon},
@@ -142,7 +150,7 @@ func TestQuietSites(t *testing.T) {
 		}
 	}
 	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
-	x.Listed(n1, all, noon)
+	x.Listed(listed(n1, all...), noon)
 	x.Settled(noon, false)
 	for _, c := range append(all[:3:3], all[7]) {
 		x.Changed(n1, ended(c, at(1)))

@@ -67,8 +67,8 @@ func TestOverviewAnswers(t *testing.T) {
 
 	f.Clock.Advance(25 * 24 * time.Hour)
 	late := signIn(t, f, "ben", trust.RoleViewer)
-	late.eventually("nodes that are off do not renew",
-		`document.querySelector("#late li")?.innerText?.includes("not connected")`)
+	late.eventually("nodes that are not back yet do not renew",
+		`document.querySelector("#late li")?.innerText?.includes("does not ask")`)
 	for _, width := range []int64{1440, 390} {
 		late.look(width, 844, "light")
 		late.visit("/")

@@ -94,9 +94,9 @@ func (f *follower) run(ctx context.Context) error {
 	settled := time.Now()
 	for wait := time.Duration(0); span.Sleep(ctx, wait); {
 		wait = listInterval
-		switch err := f.list(ctx); {
+		switch began, err := time.Now(), f.list(ctx); {
 		case err == nil:
-			settled = time.Now()
+			settled = began
 			f.to.Settled(settled, f.more)
 			continue
 		case time.Since(settled) > listsFailed:

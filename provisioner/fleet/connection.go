@@ -115,11 +115,12 @@ func (x *Index) Listed(open Open, now time.Time) {
 }
 
 // Settled says that all brokers have been listed at a time; zero means that they do not answer, so nothing is known of
-// connections. more means that nodes may be connected to brokers that were not asked.
+// connections. more means that nodes may be connected to brokers that were not asked. After the first time nothing is
+// known of nodes from before that are not connected: a broker that has just begun waits for them.
 func (x *Index) Settled(at time.Time, more bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.listed, x.more = at, more
+	x.listed, x.more, x.first = at, more, x.listed.IsZero()
 	x.quiet = x.quietSites()
 }
 
@@ -133,7 +134,8 @@ func (x *Index) liveness(n *node) *Liveness {
 		at = n.down
 	}
 	switch {
-	case x.listed.IsZero(), n.up == 0 && at != n.down && x.more && x.listed.Sub(instant(at)) < unseenFor:
+	case x.listed.IsZero(), n.up == 0 && at != n.down && x.more && x.listed.Sub(instant(at)) < unseenFor,
+		n.up|n.down == 0 && x.first && instant(at).Before(x.listed.Truncate(time.Second)):
 		return &Liveness{Connected: Unknown}
 	case n.up != 0:
 		l.Connected, at = Yes, n.up
@@ -161,13 +163,11 @@ func (x *Index) quietSites() error {
 	open, lost := make(map[jwt.Site]int), make(map[jwt.Site]int)
 	for i := range x.nodes {
 		n := &x.nodes[i]
-		l := x.liveness(n)
-		if l == nil {
-			continue
-		}
-		if l.Connected == Yes {
+		switch l := x.liveness(n); {
+		case l == nil || l.Connected == Unknown:
+		case l.Connected == Yes:
 			open[x.of(n).Site]++
-		} else if off := x.listed.Sub(l.Since); l.Connected == No && n.down != 0 && off >= lostFor && off < lostWithin {
+		case n.down != 0 && x.listed.Sub(l.Since) >= lostFor && x.listed.Sub(l.Since) < lostWithin:
 			lost[x.of(n).Site]++
 		}
 	}

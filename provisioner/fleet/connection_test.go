@@ -67,12 +67,26 @@ func TestLiveness(t *testing.T) {
 			x.Listed(listed(n2, open(web, 7, noon.Add(-time.Hour))), noon.Add(time.Hour))
 			x.Settled(noon.Add(time.Hour), false)
 		}, fleet.Liveness{Connected: fleet.Yes, Since: noon.Add(-time.Hour), Broker: "n2"}},
-		"never connected to any broker": {
-			func(x *fleet.Index) { x.Settled(noon.Add(2*time.Minute), false) },
+		"not yet back after a restart": {
+			func(x *fleet.Index) { x.Settled(noon.Add(2*time.Hour), false) },
+			fleet.Liveness{Connected: fleet.Unknown},
+		},
+		"never connected to any broker": {func(x *fleet.Index) {
+			x.Settled(noon.Add(time.Minute), false)
+			x.Settled(noon.Add(2*time.Minute), false)
+		}, fleet.Liveness{Connected: fleet.No, Since: noon}},
+		"new, and never connected": {
+			func(x *fleet.Index) { x.Settled(noon.Add(-time.Minute), false) },
 			fleet.Liveness{Connected: fleet.No, Since: noon},
 		},
-		"perhaps at another broker":  {func(x *fleet.Index) { x.Settled(noon.Add(2*time.Minute), true) }, fleet.Liveness{Connected: fleet.Unknown}},
-		"silent, at no known broker": {func(x *fleet.Index) { x.Settled(noon.Add(2*time.Hour), true) }, fleet.Liveness{Connected: fleet.No, Since: noon}},
+		"perhaps at another broker": {func(x *fleet.Index) {
+			x.Settled(noon.Add(time.Minute), true)
+			x.Settled(noon.Add(2*time.Minute), true)
+		}, fleet.Liveness{Connected: fleet.Unknown}},
+		"silent, at no known broker": {func(x *fleet.Index) {
+			x.Settled(noon.Add(time.Hour), true)
+			x.Settled(noon.Add(2*time.Hour), true)
+		}, fleet.Liveness{Connected: fleet.No, Since: noon}},
 		"the brokers do not answer": {func(x *fleet.Index) {
 			x.Changed(n1, first)
 			x.Settled(noon, false)

@@ -64,9 +64,10 @@ type Index struct {
 	since   time.Time                    // guarded by mu: see Log.FollowLastSeen
 	brokers interned[Broker]             // guarded by mu
 	listed  time.Time                    // guarded by mu: see Settled
-	more    bool                         // guarded by mu
 	quiet   error                        // guarded by mu: see Quiet
 	changes uint64                       // guarded by mu: see Changes
+
+	more, first bool // guarded by mu; first: listed is the first time since brokers answer
 
 	lost error // guarded by mu: why current is not closed, if records are missing
 

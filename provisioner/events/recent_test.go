@@ -44,7 +44,7 @@ func TestALogThatIsBackIsNotBroken(t *testing.T) {
 		if err := counts(); err == nil {
 			t.Error("the lost log is whole")
 		}
-		time.Sleep(time.Minute) // of the test's clock
+		<-time.After(time.Minute) // of the test's clock
 		synctest.Wait()
 		if err := counts(); err != nil || log.followed.Load() != 2 {
 			t.Errorf("after a minute: %v, followed %d times", err, log.followed.Load())

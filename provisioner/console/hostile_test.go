@@ -405,6 +405,18 @@ func TestHostileProvidersAreNotDiscovered(t *testing.T) {
 	}
 }
 
+// A provider that fails between both halves of a sign-in is named as the cause.
+func TestAProviderThatIsGoneIsNoWrongCredential(t *testing.T) {
+	t.Parallel()
+	g := newRogue(t)
+	f := servedWith(t, g.Server)
+	s := g.begin(stranger(t, f, nil))
+	g.Close()
+	if a := s.end(); a.status != http.StatusBadGateway || !strings.Contains(a.body, "does not answer") {
+		t.Errorf("%d: %s", a.status, main(a.body))
+	}
+}
+
 // TestSignInsEndAtThisSite tries to have the browser sent elsewhere.
 func TestSignInsEndAtThisSite(t *testing.T) {
 	t.Parallel()

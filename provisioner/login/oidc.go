@@ -187,6 +187,9 @@ func (p *Provider) finish(ctx context.Context, f Flow, back url.Values, now func
 	}
 	token, err := config.Exchange(oidc.ClientContext(ctx, p.client), back.Get("code"),
 		oauth2.VerifierOption(f.derived("verifier")), oauth2.SetAuthURLParam("redirect_uri", f.Redirect))
+	if _, down := errors.AsType[*url.Error](err); down {
+		return nil, fmt.Errorf("%w: %w", ErrProvider, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("code: %w", err)
 	}

@@ -66,7 +66,7 @@ var flagTexts = map[string]flagText{
 		"SPAN-OR-TIME",
 		"Only service certificates that end before then, or have ended: a span from now, such as 7d, or a time.",
 	},
-	"sort":     {"ORDER", "Order of the list: name, expires (earliest end first) or changed (newest first)."},
+	"sort":     {"ORDER", "Order: name, expires, changed, state, site, seen or connected; with - the reverse."},
 	"state":    {"STATE", "Only those in this state: of nodes enrolled, provisioned, revoked or retired. Repeatable."},
 	"token-id": {"ID", "Only nodes that used the token with this id."},
 	"type": {

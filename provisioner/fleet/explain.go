@@ -303,7 +303,7 @@ func (e *explainer) connection(l Liveness) {
 		e.add("connected", "It is connected to broker %s since %s.", l.Broker, stamp(l.Since))
 	case No:
 		f := e.add("not_connected", "It is not connected to a broker, since %s.", stamp(l.Since))
-		f.Do = []Action{e.doctor("if the machine is up: it shows why the agent does not run, or reaches no broker")}
+		f.Do = []Action{e.doctor("if the machine is up, to see why the agent does not run or reaches no broker")}
 	}
 }
 

@@ -103,7 +103,7 @@ func ParseQuery(v url.Values, now time.Time) (Query, error) {
 		q.Node, err = wire.ParseName(node)
 		p.Wrong("node", err)
 	}
-	if !TypeBegins(q.Type) {
+	if len(Beginning(q.Type)) == 0 {
 		p.Wrong("type", fmt.Errorf("no event type begins with %.64q, want one such as io.muster.node.enrolled, or a "+
 			"prefix", q.Type))
 	}

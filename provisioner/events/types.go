@@ -153,9 +153,14 @@ func MeaningOf(t Type) *Meaning {
 	return &Types[i]
 }
 
-// TypeBegins reports whether any type has the prefix.
-func TypeBegins(beginning string) bool {
-	return slices.ContainsFunc(Types, func(m Meaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
+// Beginning returns the types with the prefix.
+func Beginning(prefix string) (all []Type) {
+	for _, m := range Types {
+		if strings.HasPrefix(string(m.Type), prefix) {
+			all = append(all, m.Type)
+		}
+	}
+	return all
 }
 
 // A Member is a member of events' data.

@@ -174,6 +174,11 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &q.Since
 	}
 	if q.Node == "" {
+		if types := events.Beginning(q.Type); len(types) == 1 { // it has a subject of its own, in one stream
+			if c.FilterSubjects = subjectsOf(types)[stream]; c.FilterSubjects == nil && q.After == nil {
+				c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartSequencePolicy, last+1, nil
+			}
+		}
 		return c
 	}
 	node := q.Node.SubjectToken()

@@ -63,6 +63,8 @@ func subjectsOf(types []events.Type) map[string][]string {
 		switch {
 		case t == events.Attempt:
 			stream, subjects = streamAttempts, []string{subjectAttempt + "refused.*"}
+		case t == events.LoginRefused:
+			stream, subjects = streamAttempts, []string{subjectAttempt + "operator._"}
 		case ofNode:
 			stream, subjects = streamLifecycle, subjectsOfNodes(kind)
 			if kind == aliveType {

@@ -37,7 +37,6 @@ func TestASlipInServerConfTakesNoMachineOutOfItsFleet(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			a := f.run(cfg)
 			a.await(server.EventConnected, 1)
-			remove(t, cfg.ConfFile)
 			writeFile(t, cfg.ConfFile, "brokers = "+f.url()+"\n"+tt.line+"\n")
 			a.await(server.EventConnected, 2)
 			if err := a.stop(); err != nil {
@@ -73,7 +72,6 @@ func TestLocalWorkIsKept(t *testing.T) {
 	tests := map[string]func(t *testing.T, cfg server.Config) (path, text string){
 		"server.conf replaced": func(t *testing.T, cfg server.Config) (string, string) {
 			text := readFile(t, cfg.ConfFile) + "# mine\n"
-			remove(t, cfg.ConfFile)
 			writeFile(t, cfg.ConfFile, text)
 			return cfg.ConfFile, text
 		},

@@ -85,6 +85,8 @@ func signIn(ctx context.Context, o *verb.Operator) (*saved, error) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	verb.Say("open this address in a browser on this machine: %s", strings.TrimSuffix(o.URL(), "/")+
 		"/login/command?"+url.Values{"port": {port}, "challenge": {login.Challenge(verifier)}}.Encode())
+	verb.Say("waiting for the browser; Ctrl-C ends this. Without oidc in provisioner.yaml nothing will come: use " +
+		"--login with a certificate or a token")
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
